@@ -1,0 +1,28 @@
+import { z } from "zod";
+
+/** An Ed25519 public key with which an edge signs requests (RFC 8037). */
+export const edgeKeySchema = z.object({
+  kty: z.literal("OKP"),
+  crv: z.literal("Ed25519"),
+  x: z.string(),
+  kid: z.string(),
+});
+export type EdgeKey = z.infer<typeof edgeKeySchema>;
+
+export const answerSchema = z.object({
+  protocol: z.int(),
+  /** The edge's own name: `iss` of its tokens. */
+  edge: z.string(),
+  ack_seq: z.int(),
+  /** Ended requests that are safe in this edge's journal: the host may forget them. */
+  ack_ended: z.array(z.object({ request_id: z.string(), attempt: z.int() })),
+  /** Unix milliseconds; hosts correct their clock by it. */
+  edge_time: z.int(),
+  /** All keys to accept from now on; two while one replaces the other. */
+  keys: z.array(edgeKeySchema),
+  report_every_ms: z.int().min(100),
+  desired: z
+    .object({ lease_number: z.int(), generation: z.int(), replicas: z.array(z.looseObject({ model: z.string() })) })
+    .nullable(),
+});
+export type Answer = z.infer<typeof answerSchema>;

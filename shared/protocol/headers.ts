@@ -1,0 +1,17 @@
+/** Headers of our own, lower case. From the caller. */
+export const BAND_HEADER = "x-steerage-band";
+export const SESSION_HEADER = "x-steerage-session";
+export const STRICT_HEADER = "x-steerage-strict";
+
+/** To the caller. */
+export const REQUEST_ID_HEADER = "x-request-id";
+export const STEERING_HEADER = "x-steerage-steering";
+export const ROUTE_HEADER = "x-steerage-route";
+export const IGNORED_FIELDS_HEADER = "x-steerage-ignored-fields";
+/** `edge` or `backend`: which of the two refused or failed. */
+export const ERROR_SOURCE_HEADER = "x-steerage-error-source";
+
+/** Inside a host, from the agent to its engine process, on a socket no one else reaches. */
+export const ENGINE_REQUEST_ID_HEADER = "x-steerage-request-id";
+export const ENGINE_ATTEMPT_HEADER = "x-steerage-attempt";
+export const ENGINE_CACHE_SALT_HEADER = "x-steerage-cache-salt";

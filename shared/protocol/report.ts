@@ -1,0 +1,98 @@
+import { z } from "zod";
+
+const count = z.int().min(0);
+
+export const REPLICA_STATES = ["starting", "ready", "draining", "failed", "stopped"] as const;
+export const replicaStateSchema = z.enum(REPLICA_STATES);
+export type ReplicaState = z.infer<typeof replicaStateSchema>;
+
+/** An SAE that a replica holds. `digest` is SHA-256 over the tensors, in hex. */
+export const attachedSaeSchema = z.object({
+  id: z.string().min(1),
+  digest: z.string(),
+  layer: z.int().min(0),
+  hook_point: z.string(),
+  d_sae: z.int().min(1),
+});
+export type AttachedSae = z.infer<typeof attachedSaeSchema>;
+
+export const replicaReportSchema = z.object({
+  /** Unique on its host. */
+  id: z.string().min(1),
+  model: z.string().min(1),
+  engine: z.string().min(1),
+  state: replicaStateSchema,
+  /** Why it failed, for operators; null otherwise. */
+  reason: z.string().nullish(),
+  slots: count,
+  in_flight: count,
+  /** Requests in flight by the edge that sent them (`iss` of its tokens). */
+  in_flight_by_edge: z.record(z.string(), count),
+  waiting: count,
+  free_kv_cells: count,
+  total_kv_cells: count,
+  tokens_per_second: z.number().min(0),
+  prefill_tokens_per_second: z.number().min(0),
+  context_length: count,
+  capabilities: z.array(z.string()),
+  saes: z.array(attachedSaeSchema),
+});
+export type ReplicaReport = z.infer<typeof replicaReportSchema>;
+
+export const ATTEMPT_OUTCOMES = ["completed", "cancelled", "failed"] as const;
+
+/** Repeated in every report until the edge acknowledges it. Counts are what the machine really computed. */
+export const endedRequestSchema = z.object({
+  request_id: z.string().min(1),
+  attempt: z.int().min(1),
+  /** `iss` of the edge that sent it. */
+  edge: z.string(),
+  replica: z.string(),
+  /** Start of the host process that computed it, which an old entry outlives. */
+  epoch: z.int(),
+  /** Unix milliseconds by the host's clock. */
+  ended_at: z.int(),
+  computed_prompt: count,
+  cached_prompt: count,
+  computed_completion: count,
+  outcome: z.enum(ATTEMPT_OUTCOMES),
+  /** `exact` from the engine's own account; `counted` when the engine died and the host counted what passed by. */
+  exactness: z.enum(["exact", "counted"]),
+});
+export type EndedRequest = z.infer<typeof endedRequestSchema>;
+
+/** What a host computed for ended requests of one edge within one hour: the other side of the ledger's proof. */
+export const hourCounterSchema = z.object({
+  epoch: z.int(),
+  /** Unix milliseconds of the hour's start, by `ended_at`. */
+  hour: z.int(),
+  requests: count,
+  computed_prompt: count,
+  cached_prompt: count,
+  computed_completion: count,
+});
+export type HourCounter = z.infer<typeof hourCounterSchema>;
+
+/** POST {agent_listen}/agent/v1/reports, bearer enrolment token. */
+export const reportSchema = z.object({
+  protocol: z.int(),
+  host: z.string().min(1),
+  /** Unix milliseconds at which the host process started; with `seq` it orders reports. */
+  epoch: z.int(),
+  seq: z.int().min(0),
+  /** Unix milliseconds by the host's clock. */
+  at: z.int(),
+  /** Origin at which the edge reaches this host, such as `https://gpu-1.example:8090`. */
+  url: z.url(),
+  labels: z.record(z.string(), z.string()),
+  replicas: z.array(replicaReportSchema),
+  ended: z.array(endedRequestSchema),
+  counters: z.array(hourCounterSchema),
+  gpus: z.array(z.looseObject({ name: z.string(), memory_bytes: count, free_bytes: count })),
+  memory: z.object({ total_bytes: count, free_bytes: count }),
+  disk: z.object({ total_bytes: count, free_bytes: count }).nullable(),
+  /** Model files present, by source. */
+  weights: z.array(z.string()),
+  draining: z.boolean(),
+});
+export type Report = z.infer<typeof reportSchema>;
