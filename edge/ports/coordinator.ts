@@ -1,0 +1,126 @@
+/**
+ * The Coordinator's port: JSON in, JSON out, cancel by id, because the owner may be another process or a Durable
+ * Object. A request costs two calls, `admit` and `settle`; response bytes never pass through it.
+ */
+
+/** A place where an attempt can be sent. */
+export interface ReplicaTarget {
+  /** `<backend>/<replica>`, unique in the fleet. */
+  readonly key: string;
+  /** A `host` runs our agent: requests are signed and its reports settle them. An `endpoint` is any other server. */
+  readonly kind: "host" | "endpoint";
+  /** Host name or endpoint id. */
+  readonly backend: string;
+  readonly replicaId: string;
+  /** Origin. */
+  readonly url: string;
+  /** What the backend calls the model. */
+  readonly model: string;
+  /** Of the host process; null for endpoints. */
+  readonly epoch: number | null;
+}
+
+/** One replica as the fleet sees it now. */
+export interface ReplicaDigest {
+  readonly target: ReplicaTarget;
+  readonly ready: boolean;
+  readonly draining: boolean;
+  readonly slots: number;
+  /** By the replica's own last report, all edges together; null when it never reports. */
+  readonly reportedInFlight: number | null;
+  /** Requests of this edge that were in that count. */
+  readonly reportedInFlightOfThisEdge: number | null;
+  readonly waiting: number;
+  /** Wall time of the report, by our clock; null when it never reports. */
+  readonly reportedAtMs: number | null;
+  readonly freeKvCells: number;
+  readonly totalKvCells: number;
+  readonly contextLength: number | null;
+  readonly capabilities: readonly string[];
+  readonly saes: readonly string[];
+  readonly weight: number;
+  /** Lower is tried first. */
+  readonly priority: number;
+}
+
+/** The replicas that are interchangeable for one model, whole each time. */
+export interface PoolDigest {
+  readonly pool: string;
+  readonly replicas: readonly ReplicaDigest[];
+}
+
+export interface AdmitRequest {
+  readonly pool: string;
+  readonly requestId: string;
+  /** From 1. */
+  readonly attempt: number;
+  readonly project: string;
+  readonly band: string;
+  /** Wall time of the first arrival at an edge; a repeated admit keeps it. */
+  readonly arrivedAtMs: number;
+  /** Such as `chat`, `embeddings`. */
+  readonly capability: string;
+  /** SAEs that the replica must hold. */
+  readonly saeIds: readonly string[];
+  /** The request steers or senses with the only SAE there is, unnamed. */
+  readonly needsSomeSae: boolean;
+  /** Keys of replicas already tried. */
+  readonly excludedReplicas: readonly string[];
+  readonly bodyBytes: number;
+}
+
+export interface Claim {
+  readonly claimId: string;
+  readonly target: ReplicaTarget;
+  /** Unless renewed, the claim is released then. */
+  readonly expiresAtMs: number;
+}
+
+export type AdmitDecision =
+  | { readonly kind: "claimed"; readonly claim: Claim; readonly queuedMs: number }
+  | { readonly kind: "cancelled" }
+  | {
+      readonly kind: "refused";
+      readonly code: "queue_full" | "queue_timeout" | "no_replica_available" | "model_not_found";
+      readonly retryAfterSeconds: number;
+    }
+  | { readonly kind: "sae_not_available"; readonly available: readonly string[] };
+
+export type ClaimResult =
+  /** Answered, or refused for the caller's own fault: a good sign for the replica. */
+  | "answered"
+  | "failed"
+  /** 429 or 503 of the replica: neither a success nor a failure; it is left alone for a while. */
+  | "back_pressure"
+  /** The client left: says nothing about the replica. */
+  | "cancelled";
+
+export interface SettleRequest {
+  readonly pool: string;
+  readonly claimId: string;
+  readonly result: ClaimResult;
+  /** How long a busy replica asked to be left alone. */
+  readonly busyForMs?: number;
+}
+
+export interface PoolStats {
+  readonly pool: string;
+  readonly inFlight: number;
+  readonly queueDepthByBand: Readonly<Record<string, number>>;
+  readonly oldestWaitMsByBand: Readonly<Record<string, number>>;
+  readonly saturation: number;
+}
+
+export interface Coordinator {
+  /** Resolves when a replica is claimed, the request is refused, or it is cancelled. */
+  admit(request: AdmitRequest): Promise<AdmitDecision>;
+  /** Releases a claim, once; later calls for it change nothing. */
+  settle(request: SettleRequest): Promise<void>;
+  /** Takes a waiting request out of its queue; its `admit` resolves as cancelled. Unknown ids change nothing. */
+  cancel(pool: string, requestId: string): Promise<void>;
+  /** Keeps claims of long requests alive. */
+  renew(pool: string, claimIds: readonly string[]): Promise<void>;
+  /** News from the fleet. */
+  update(digest: PoolDigest): Promise<void>;
+  stats(): Promise<readonly PoolStats[]>;
+}

@@ -1,0 +1,41 @@
+import type { Answer } from "../../shared/protocol/answer.ts";
+import type { AttachedSae, Report } from "../../shared/protocol/report.ts";
+
+/** One model as callers may see it, from all its replicas together. */
+export interface ServedModel {
+  readonly id: string;
+  readonly pool: string;
+  readonly aliases: readonly string[];
+  readonly description: string | null;
+  readonly contextLength: number | null;
+  readonly maxOutput: number | null;
+  readonly capabilities: readonly string[];
+  /** Held by at least one replica that is ready. */
+  readonly saes: readonly AttachedSae[];
+  readonly readyReplicas: number;
+  /** Unix milliseconds of the first time it was seen. */
+  readonly sinceMs: number;
+}
+
+export interface HostState {
+  readonly host: string;
+  readonly epoch: number;
+  readonly lastReportAtMs: number;
+  readonly draining: boolean;
+  readonly replicas: readonly {
+    readonly id: string;
+    readonly model: string;
+    readonly state: string;
+    readonly reason: string | null;
+  }[];
+}
+
+/** Owner of reports, host states and what is served where. Pushes pool digests to the Coordinator on change. */
+export interface Fleet {
+  /** Takes a report that was authenticated; an older (epoch, seq) is dropped but still answered. */
+  accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">>;
+  models(): Promise<readonly ServedModel[]>;
+  /** By id or alias; null when nothing serves it. */
+  resolve(name: string): Promise<ServedModel | null>;
+  hosts(): Promise<readonly HostState[]>;
+}
