@@ -1,0 +1,218 @@
+import { z } from "zod";
+import { duration, size } from "../shared/config/units.ts";
+import { LOG_LEVELS } from "../shared/logging/logger.ts";
+
+/** What environment names of the edge start with: `STEERAGE_AUTH__DEFAULT_RPM`. */
+export const EDGE_ENVIRONMENT_PREFIX = "STEERAGE_";
+
+const count = z.int().min(0);
+
+/** `host:port`, `[::1]:port` or `:port` (every interface); port 0 takes a free one. */
+const LISTEN = /^(?:\[[0-9a-fA-F:.]+\]|[^:[\]\s]*):\d{1,5}$/;
+const listen = z.string().refine((text) => text === "" || (LISTEN.test(text) && portOf(text) <= 65_535), {
+  error: "must be host:port, such as 127.0.0.1:8080",
+});
+
+const priceSchema = z.strictObject({
+  prompt_per_1k: count.default(0).describe("Micro-dollars per 1,000 prompt tokens that were computed."),
+  completion_per_1k: count.default(0).describe("Micro-dollars per 1,000 generated tokens."),
+  cached_per_1k: count
+    .optional()
+    .describe("Micro-dollars per 1,000 prompt tokens taken from the cache; as `prompt_per_1k` when not given."),
+});
+
+const authSchema = z.strictObject({
+  enabled: z
+    .boolean()
+    .default(true)
+    .describe("Whether callers need an API key. Off, every caller is one built-in principal without limits."),
+  store: z
+    .string()
+    .default("")
+    .describe("Path of the database file, or a libSQL URL. Empty: `steerage.db` in the data directory."),
+  cache_ttl: duration("10s").describe("How long the verdict on a good key is kept."),
+  negative_ttl: duration("30s").describe("How long the verdict on a bad key is kept."),
+  stale_if_error: duration("24h").describe("How long known keys go on working while the store is away."),
+  default_rpm: count.default(600).describe("Requests per minute of keys without a limit of their own; 0 is unlimited."),
+  default_tpm: count
+    .default(1_000_000)
+    .describe("Tokens per minute of keys without a limit of their own; 0 is unlimited."),
+  pricing: z.record(z.string(), priceSchema).default({}).describe("Prices by model name."),
+  default_price: priceSchema.prefault({}).describe("The price of models that `pricing` does not name."),
+  flush_interval: duration("1s").describe("How often the usage journal is written to the database."),
+  batch_size: z.int().min(1).default(500).describe("Most usage rows in one transaction."),
+  buffer_size: z
+    .int()
+    .min(1)
+    .default(10_000)
+    .describe("Most usage rows held in memory; the rest waits in the journal."),
+});
+
+const timeoutsSchema = z.strictObject({
+  dial: duration("2s").describe("To get a connection to a replica."),
+  response_header: duration("30s").describe("To the response headers of a stream."),
+  first_token: duration("60s").describe("From the headers of a stream to its first token."),
+  idle: duration("30s").describe("Between two pieces of a stream."),
+  generation: duration("10m").describe("For a whole answer that is not streamed."),
+  total: duration("30m").describe("For any request, waiting and retries included."),
+});
+
+const bandSchema = z.strictObject({
+  name: z.string().min(1).describe("The band's name, as in `X-Steerage-Band`."),
+  priority: z.int().default(0).describe("Higher bands are served first."),
+  saturation_ceiling: z
+    .number()
+    .gt(0)
+    .max(1)
+    .default(1)
+    .describe("Share of the pool's capacity that the band may fill."),
+  queue_ttl: duration("60s").describe("How long a request of the band may wait."),
+});
+
+const DEFAULT_BANDS = [
+  { name: "interactive", priority: 100, saturation_ceiling: 1, queue_ttl: "30s" },
+  { name: "default", priority: 50, saturation_ceiling: 0.9, queue_ttl: "60s" },
+  { name: "bulk", priority: 0, saturation_ceiling: 0.7, queue_ttl: "300s" },
+];
+
+const admissionSchema = z
+  .strictObject({
+    bands: z
+      .array(bandSchema)
+      .min(1)
+      .prefault(DEFAULT_BANDS)
+      .describe("The bands: interactive, default and bulk when not given."),
+    default_band: z.string().default("default").describe("The band of requests that name none."),
+    band_header: z.string().default("X-Steerage-Band").describe("The header by which a caller wishes for a band."),
+    queue_capacity_per_band: z.int().min(1).default(1_024).describe("Most requests waiting in one band of one pool."),
+    queue_capacity_bytes: size("256MiB").describe("Most bytes of request bodies waiting in one pool."),
+    queue_ttl_without_replica: duration("10s").describe("How long a request waits when there is no machine at all."),
+  })
+  .superRefine(({ bands, default_band }, context) => {
+    if (!bands.some(({ name }) => name === default_band))
+      context.addIssue({ code: "custom", path: ["default_band"], message: `there is no band '${default_band}'` });
+  });
+
+const routerSchema = z.strictObject({
+  retries: z.int().min(0).max(10).default(2).describe("Further attempts after a failed one, before the first byte."),
+  cooldown: duration("30s").describe("How long a replica stays out after repeated failures."),
+  failure_threshold: z.int().min(1).default(5).describe("Failures in a row that put a replica out."),
+  stale_after: duration("3s").describe("Age from which a load report counts less."),
+  max_body_bytes: size("10MiB").describe("Largest request body."),
+  inject_usage: z
+    .boolean()
+    .default(true)
+    .describe("Whether replicas are asked for usage in streams when the caller did not ask."),
+  timeouts: timeoutsSchema.prefault({}).describe("Time limits of one request."),
+  admission: admissionSchema.prefault({}).describe("Bands and queues."),
+});
+
+const endpointSchema = z
+  .strictObject({
+    id: z.string().min(1).describe("The endpoint's name in logs and in the ledger."),
+    url: z.url({ protocol: /^https?$/ }).describe("Origin; a trailing `/v1` is accepted."),
+    models: z.array(z.string().min(1)).min(1).describe("Names of the models it serves."),
+    pool: z
+      .string()
+      .optional()
+      .describe("Makes endpoints interchangeable under one name; the model's name by default."),
+    weight: z.number().gt(0).default(1).describe("Scales its capacity among those of the same priority."),
+    priority: z.int().default(0).describe("Lower is tried first; a higher one only when those below are unavailable."),
+    slots: z.int().min(1).default(8).describe("Requests it can work on at the same time."),
+    api_key_env: z.string().min(1).optional().describe("Environment variable that holds the key to send there."),
+    insecure: z.boolean().default(false).describe("Allows plain HTTP to an address that is not loopback."),
+  })
+  .superRefine(({ url, insecure }, context) => {
+    if (insecure || !url.startsWith("http:") || isLoopbackUrl(url)) return;
+    context.addIssue({
+      code: "custom",
+      path: ["url"],
+      message: "plain HTTP off loopback is refused; use https, or set insecure: true",
+    });
+  });
+
+const modelSchema = z.strictObject({
+  name: z.string().min(1).describe("The model's name."),
+  aliases: z.array(z.string().min(1)).default([]).describe("Other names callers may use."),
+  description: z.string().optional().describe("One line that callers see in the model list."),
+  context_length: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("Tokens of prompt and completion together, where hosts do not say."),
+  max_output: z.int().min(1).optional().describe("Most tokens of one completion."),
+});
+
+/** The edge's configuration file. Unknown keys are refused, so that a typing error cannot pass for a setting. */
+export const edgeConfigSchema = z
+  .strictObject({
+    name: z
+      .string()
+      .regex(/^[A-Za-z0-9._-]{1,64}$/, { error: "1 to 64 letters, digits, dots, dashes or underscores" })
+      .default("edge")
+      .describe("The edge's name: the issuer of its tokens to hosts."),
+    listen: listen.default("127.0.0.1:8080").describe("Address of the public API; port 0 takes a free one."),
+    admin_listen: listen.default("127.0.0.1:8081").describe("Address of health and metrics for operators. Empty: off."),
+    metrics_listen: listen.default("").describe("Address of the metrics alone. Empty: only on `admin_listen`."),
+    agent_listen: listen.default("").describe("Address to which hosts report. Empty: on `admin_listen`."),
+    data: z
+      .string()
+      .default(".steerage")
+      .describe("Directory of journal, keys and database; relative to the file's own folder."),
+    insecure: z
+      .boolean()
+      .default(false)
+      .describe("Allows plain HTTP between edge and hosts off loopback, for trusted networks."),
+    drain_timeout: duration("30s").describe("How long running requests may go on after SIGTERM."),
+    auth: authSchema.prefault({}).describe("API keys, limits, prices and the usage journal."),
+    router: routerSchema.prefault({}).describe("Choice of replicas, retries and time limits."),
+    control: z
+      .strictObject({
+        unreachable_after: duration("10s").describe("Silence after which a host gets no new work while others exist."),
+      })
+      .prefault({})
+      .describe("Judging hosts."),
+    logging: z
+      .strictObject({
+        level: z.enum(LOG_LEVELS).default("info").describe("Least important level that is written."),
+        format: z.enum(["console", "json"]).default("console").describe("One line each, for people or for machines."),
+      })
+      .prefault({})
+      .describe("The log, on standard error."),
+    models: z.array(modelSchema).default([]).describe("What callers are told about models beyond what hosts report."),
+    endpoints: z.array(endpointSchema).default([]).describe("Static OpenAI-compatible servers."),
+  })
+  .superRefine((config, context) => {
+    duplicates(config.endpoints.map(({ id }) => id)).forEach(([id, place]) =>
+      context.addIssue({ code: "custom", path: ["endpoints", place, "id"], message: `'${id}' is named twice` }),
+    );
+    const names = config.models.flatMap(({ name, aliases }, place) =>
+      [name, ...aliases].map((text) => ({ text, place })),
+    );
+    duplicates(names.map(({ text }) => text)).forEach(([text, at]) =>
+      context.addIssue({
+        code: "custom",
+        path: ["models", names[at]?.place ?? 0],
+        message: `the name '${text}' is used twice`,
+      }),
+    );
+  });
+
+export type EdgeConfig = z.output<typeof edgeConfigSchema>;
+/** As written in a file, before defaults. */
+export type EdgeConfigInput = z.input<typeof edgeConfigSchema>;
+
+/** Loopback by name or address; `*.localhost` is loopback by RFC 6761. */
+export function isLoopbackUrl(url: string): boolean {
+  const host = new URL(url).hostname.toLowerCase();
+  return host === "localhost" || host.endsWith(".localhost") || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+}
+
+function portOf(address: string): number {
+  return Number(address.slice(address.lastIndexOf(":") + 1));
+}
+
+/** Each repeated name with the place of its repetition. */
+function duplicates(names: readonly string[]): (readonly [string, number])[] {
+  return names.flatMap((name, place) => (names.indexOf(name) < place ? [[name, place] as const] : []));
+}
