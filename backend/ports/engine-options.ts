@@ -1,0 +1,37 @@
+import { z } from "zod";
+import { LOG_LEVELS } from "../../shared/logging/logger.ts";
+
+/** What a key-value cache cell is stored in; quantised ones need flash attention. */
+export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
+
+/**
+ * The file that `steerage-backend engine --options-json FILE` reads: everything one engine process needs to know.
+ * Written by the host's launcher, in a folder that only its user may enter. Paths are absolute.
+ */
+export const engineOptionsSchema = z.object({
+  /** Public name of the model, as requests and the model list have it. */
+  model: z.string().min(1),
+  /** Unix socket to listen on; the folder exists and nothing stands at the path. */
+  socket_path: z.string().min(1),
+  /** GGUF file. */
+  model_path: z.string().min(1),
+  /** Folders with cfg.json and safetensors. `layer` overrides what the SAE's own cfg.json says. */
+  saes: z.array(z.object({ id: z.string().min(1), path: z.string().min(1), layer: z.int().min(0).nullable() })),
+  /** Requests that are computed at the same time. */
+  slots: z.int().min(1),
+  /** Requests that may wait for a slot; one more is refused with `engine_busy`. */
+  max_pending: z.int().min(0),
+  /** Ceiling on the window of one request, prompt and completion together, tokens; 0 means what the file declares. */
+  context_length: z.int().min(0),
+  kv_cache_type: z.enum(KV_CACHE_TYPES),
+  flash_attention: z.boolean(),
+  /** 0 means the machine's physical cores. */
+  threads: z.int().min(0),
+  /** Layers to offload; -1 means all that fit. */
+  gpu_layers: z.int().min(-1),
+  /** One proportion per device, or empty for llama.cpp's own choice. */
+  tensor_split: z.array(z.number().min(0)),
+  log_level: z.enum(LOG_LEVELS),
+  log_format: z.enum(["console", "json"]),
+});
+export type EngineOptions = z.infer<typeof engineOptionsSchema>;
