@@ -18,310 +18,267 @@ export interface ErrorDefinition {
   readonly documentation: string;
 }
 
-const define = (
-  status: number,
-  type: ErrorType,
-  retryable: boolean,
-  message: string,
-  documentation: string,
-): ErrorDefinition => ({ status, type, retryable, message, documentation });
+/** The same request may succeed later, unchanged. */
+const passing = (status: number, type: ErrorType, message: string, documentation: string): ErrorDefinition => ({
+  status,
+  type,
+  retryable: true,
+  message,
+  documentation,
+});
+/** Asking again changes nothing. */
+const final = (status: number, type: ErrorType, message: string, documentation: string): ErrorDefinition => ({
+  status,
+  type,
+  retryable: false,
+  message,
+  documentation,
+});
 
 /** Every error that leaves a Steerage program, by its stable code. */
 export const ERRORS = {
-  invalid_json: define(
+  invalid_json: final(
     400,
     "invalid_request_error",
-    false,
     "The body is not valid JSON.",
     "Send one JSON object, encoded as UTF-8.",
   ),
-  invalid_body: define(
+  invalid_body: final(
     400,
     "invalid_request_error",
-    false,
     "The body must be a JSON object.",
     "Arrays, strings, numbers and null are not requests.",
   ),
-  invalid_value: define(
+  invalid_value: final(
     400,
     "invalid_request_error",
-    false,
     "A field has a value that is not allowed.",
     "`param` names the field; the message says what is allowed.",
   ),
-  missing_field: define(
+  missing_field: final(400, "invalid_request_error", "A required field is missing.", "`param` names the field."),
+  unsupported_field: final(
     400,
     "invalid_request_error",
-    false,
-    "A required field is missing.",
-    "`param` names the field.",
-  ),
-  unsupported_field: define(
-    400,
-    "invalid_request_error",
-    false,
     "A field would change the answer and is not supported here.",
     "Remove the field named by `param`; it is refused rather than dropped.",
   ),
-  unused_fields_refused: define(
+  unused_fields_refused: final(
     400,
     "invalid_request_error",
-    false,
     "The request has fields that would be ignored, and X-Steerage-Strict is set.",
     "Remove the named fields or the header.",
   ),
-  context_length_exceeded: define(
+  context_length_exceeded: final(
     400,
     "invalid_request_error",
-    false,
     "The prompt does not fit the context window.",
     "The message gives both numbers. Shorten the prompt.",
   ),
-  invalid_messages: define(
+  invalid_messages: final(
     400,
     "invalid_request_error",
-    false,
     "The model's chat template refused the messages.",
     "The message is the template's own.",
   ),
-  invalid_response_format: define(
+  invalid_response_format: final(
     400,
     "invalid_request_error",
-    false,
     "The response format cannot be turned into a grammar.",
     "Simplify the schema; the message says where.",
   ),
-  invalid_steering: define(
+  invalid_steering: final(
     400,
     "invalid_request_error",
-    false,
     "The steering of this request is not valid.",
     "`param` names the member.",
   ),
-  invalid_feature_index: define(
+  invalid_feature_index: final(
     400,
     "invalid_request_error",
-    false,
     "A feature index is out of range for the SAE.",
     "Indices run from 0 to the SAE's feature count less one.",
   ),
-  sae_not_available: define(
+  sae_not_available: final(
     400,
     "invalid_request_error",
-    false,
     "No replica of this model holds that SAE.",
     "The message names the SAEs that are available.",
   ),
-  sae_activations_refused: define(
+  sae_activations_refused: final(
     400,
     "invalid_request_error",
-    false,
     "Activations cannot be returned for this request.",
     "The message says which member stands against it.",
   ),
-  length_required: define(
+  length_required: final(
     411,
     "invalid_request_error",
-    false,
     "The body could not be read to its end.",
     "Send the whole body.",
   ),
-  body_too_large: define(
+  body_too_large: final(
     413,
     "invalid_request_error",
-    false,
     "The body is larger than this server accepts.",
     "The limit is `router.max_body_bytes`.",
   ),
-  unsupported_media_type: define(
+  unsupported_media_type: final(
     415,
     "invalid_request_error",
-    false,
     "The body must be sent as application/json.",
     "Set Content-Type to application/json.",
   ),
-  missing_api_key: define(
+  missing_api_key: final(
     401,
     "authentication_error",
-    false,
     "No API key was given. Send it as 'Authorization: Bearer <key>'.",
     "Keys are made with `steerage keys create`.",
   ),
-  invalid_api_key: define(
+  invalid_api_key: final(
     401,
     "authentication_error",
-    false,
     "The API key is not valid.",
     "Unknown, malformed and revoked keys get the same answer.",
   ),
-  host_unauthorized: define(
+  host_unauthorized: final(
     401,
     "authentication_error",
-    false,
     "This request was not signed by an edge that this host knows.",
     "Between edge and host only: check enrolment and clocks.",
   ),
-  permission_denied: define(403, "permission_error", false, "This key may not do that.", "Ask the operator."),
-  model_not_found: define(
+  permission_denied: final(403, "permission_error", "This key may not do that.", "Ask the operator."),
+  model_not_found: final(
     404,
     "not_found_error",
-    false,
     "The model does not exist or is not served here.",
     "GET /v1/models lists what is served.",
   ),
-  route_not_found: define(
-    404,
-    "not_found_error",
-    false,
-    "There is nothing at this path.",
-    "The base URL ends with /v1.",
-  ),
-  method_not_allowed: define(
+  route_not_found: final(404, "not_found_error", "There is nothing at this path.", "The base URL ends with /v1."),
+  method_not_allowed: final(
     405,
     "invalid_request_error",
-    false,
     "This path does not accept that method.",
     "The Allow header lists the methods.",
   ),
-  rate_limit_exceeded: define(
+  rate_limit_exceeded: passing(
     429,
     "rate_limit_error",
-    true,
     "A rate limit of this key was reached.",
     "The message names the limit; wait for Retry-After seconds.",
   ),
-  insufficient_quota: define(
+  insufficient_quota: final(
     429,
     "rate_limit_error",
-    false,
     "A budget of this key is used up.",
     "Ask the operator to raise it.",
   ),
-  queue_full: define(
+  queue_full: passing(
     429,
     "rate_limit_error",
-    true,
     "Too many requests are waiting for this model.",
     "Wait for Retry-After seconds.",
   ),
-  queue_timeout: define(
+  queue_timeout: passing(
     429,
     "rate_limit_error",
-    true,
     "The request waited too long for a free slot.",
     "Wait for Retry-After seconds.",
   ),
-  no_replica_available: define(
+  no_replica_available: passing(
     503,
     "server_error",
-    true,
     "No machine that serves this model is reachable now.",
     "Wait for Retry-After seconds; the operator sees why on the hosts' pages.",
   ),
-  authentication_unavailable: define(
+  authentication_unavailable: passing(
     503,
     "server_error",
-    true,
     "Keys cannot be checked at the moment.",
     "The key store is away; keys seen lately go on working.",
   ),
-  usage_journal_full: define(
+  usage_journal_full: passing(
     503,
     "server_error",
-    true,
     "Usage cannot be recorded at the moment.",
     "The journal is full: the operator must free disk space or repair the database.",
   ),
-  draining: define(
+  draining: passing(
     503,
     "server_error",
-    true,
     "This server is shutting down.",
     "Ask again; another one or the restarted one will answer.",
   ),
-  engine_busy: define(
+  engine_busy: passing(
     503,
     "server_error",
-    true,
     "Every slot of this machine is taken.",
     "Between edge and host: the edge picks another replica.",
   ),
-  upstream_unreachable: define(
+  upstream_unreachable: passing(
     502,
     "server_error",
-    true,
     "The machine that should answer could not be reached.",
     "Nothing was computed. Ask again.",
   ),
-  upstream_error: define(
+  upstream_error: passing(
     502,
     "server_error",
-    true,
     "The machine that should answer failed.",
     "Ask again; if it repeats, tell the operator the request id.",
   ),
-  upstream_truncated: define(
+  upstream_truncated: passing(
     502,
     "server_error",
-    true,
     "The answer broke off before it was complete.",
     "Inside a stream it is the last event; there is no [DONE].",
   ),
-  engine_crashed: define(
+  engine_crashed: passing(
     502,
     "server_error",
-    true,
     "The engine process ended while it worked on this request.",
     "It is restarted; ask again.",
   ),
-  engine_failed: define(
+  engine_failed: final(
     500,
     "server_error",
-    false,
     "The engine could not compute this request.",
     "Other requests are not affected. Tell the operator the request id.",
   ),
-  dial_timeout: define(
+  dial_timeout: passing(
     504,
     "server_error",
-    true,
     "The machine that should answer did not accept a connection in time.",
     "`router.timeouts.dial`",
   ),
-  response_header_timeout: define(
+  response_header_timeout: passing(
     504,
     "server_error",
-    true,
     "The machine that should answer sent no response headers in time.",
     "`router.timeouts.response_header`",
   ),
-  first_token_timeout: define(504, "server_error", true, "No token came in time.", "`router.timeouts.first_token`"),
-  idle_timeout: define(504, "server_error", true, "The stream stood still for too long.", "`router.timeouts.idle`"),
-  generation_timeout: define(
+  first_token_timeout: passing(504, "server_error", "No token came in time.", "`router.timeouts.first_token`"),
+  idle_timeout: passing(504, "server_error", "The stream stood still for too long.", "`router.timeouts.idle`"),
+  generation_timeout: passing(
     504,
     "server_error",
-    true,
     "The answer took too long.",
     "`router.timeouts.generation`; stream long answers.",
   ),
-  total_timeout: define(
+  total_timeout: passing(
     504,
     "server_error",
-    true,
     "The request took longer than any request may.",
     "`router.timeouts.total`",
   ),
-  client_closed_request: define(
+  client_closed_request: final(
     499,
     "invalid_request_error",
-    false,
     "The client went away.",
     "Never seen by the client; for logs and the ledger.",
   ),
-  internal_error: define(
+  internal_error: final(
     500,
     "server_error",
-    false,
     "Something went wrong on our side.",
     "Tell the operator the request id; details are in the log.",
   ),

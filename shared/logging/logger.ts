@@ -58,7 +58,7 @@ function consoleFields(fields: Record<string, unknown>): string {
   let text = "";
   for (const [name, value] of Object.entries(fields)) {
     if (value === undefined) continue;
-    const shown = String(value);
+    const shown = typeof value === "string" ? value : JSON.stringify(value);
     text += ` ${name}=${/[\s"=]/.test(shown) ? JSON.stringify(shown) : shown}`;
   }
   return text;

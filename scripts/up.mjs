@@ -1,0 +1,261 @@
+// One command from a fresh clone to a steered answer: sets up, writes two configuration files, starts an edge and a
+// backend host with the embedded demo model as children, and stays in front of them.
+import { spawn } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { createInterface } from "node:readline";
+import { parseArgs } from "node:util";
+import { main, ROOT, say, setUp, SetupError } from "./setup.mjs";
+
+const MODEL = "demo-storyteller-1m";
+const PROJECT = "demo";
+const HOST = "local";
+const READY_TIMEOUT_MS = 60_000;
+const HELP = `usage: npm run up -- [options]
+
+Installs and builds what is missing, then starts an edge, a backend host and the demo model on this machine.
+
+  --port N          the public API, OpenAI-compatible      (8080)
+  --admin-port N    admin and host reports, loopback only  (8081)
+  --metrics-port N  Prometheus metrics, loopback only      (9090)
+  --backend-port N  the backend host, loopback only        (8090)
+  --data DIR        database, journal, keys, logs' state   (.steerage)
+  --json            one JSON line on stdout when ready, nothing else there
+  --help            this text
+
+Ctrl-C or SIGTERM lets running requests finish and stops everything; a second one stops at once.`;
+
+await main(async () => {
+  const options = readOptions();
+  if (options === null) return;
+  await setUp();
+  await startStack(options);
+});
+
+function readOptions() {
+  let values;
+  try {
+    ({ values } = parseArgs({
+      options: {
+        port: { type: "string", default: "8080" },
+        "admin-port": { type: "string", default: "8081" },
+        "metrics-port": { type: "string", default: "9090" },
+        "backend-port": { type: "string", default: "8090" },
+        data: { type: "string", default: ".steerage" },
+        json: { type: "boolean", default: false },
+        help: { type: "boolean", default: false },
+      },
+    }));
+  } catch (error) {
+    throw new SetupError(`${error.message.split("\n")[0]} See 'npm run up -- --help'.`);
+  }
+  if (values.help) {
+    process.stdout.write(`${HELP}\n`);
+    return null;
+  }
+  const port = (name) => {
+    const number = Number(values[name]);
+    if (Number.isInteger(number) && number > 0 && number < 65_536) return number;
+    throw new SetupError(`--${name} must be a port number from 1 to 65535, not '${values[name]}'.`);
+  };
+  const ports = {
+    public: port("port"),
+    admin: port("admin-port"),
+    metrics: port("metrics-port"),
+    backend: port("backend-port"),
+  };
+  if (new Set(Object.values(ports)).size < 4) throw new SetupError("The four ports must differ from each other.");
+  return { ports, data: path.resolve(values.data), json: values.json };
+}
+
+async function startStack({ ports, data, json }) {
+  mkdirSync(data, { recursive: true, mode: 0o700 });
+  const files = writeConfigs({ ports, data });
+  await command("edge/node/main.js", ["migrate", "--config", files.edge]);
+  const apiKey = await keyOnce({ data, config: files.edge });
+  const token = await hostTokenOnce({ data, config: files.edge });
+
+  const stack = new Stack();
+  stack.start("edge", "edge/node/main.js", ["serve", "--config", files.edge]);
+  stack.start("backend", "backend/main.js", ["serve", "--config", files.host], { STEERAGE_HOST_TOKEN: token });
+  const metricsUrl = `http://127.0.0.1:${ports.metrics}/metrics`;
+  await stack.untilReady(metricsUrl);
+  announce({ ports, metricsUrl, apiKey, json });
+  process.exitCode = await stack.ended;
+}
+
+/** JSON is YAML, so no library is needed to write what the programs read as YAML. */
+function writeConfigs({ ports, data }) {
+  const edge = path.join(data, "edge.yaml");
+  const host = path.join(data, "host.yaml");
+  const demo = path.join(ROOT, "backend", "demo");
+  const write = (file, document) => writeFileSync(file, `${JSON.stringify(document, null, 2)}\n`, { mode: 0o600 });
+  write(edge, {
+    name: "local-edge",
+    listen: `127.0.0.1:${ports.public}`,
+    admin_listen: `127.0.0.1:${ports.admin}`,
+    metrics_listen: `127.0.0.1:${ports.metrics}`,
+    data,
+  });
+  write(host, {
+    node_id: HOST,
+    listen: `127.0.0.1:${ports.backend}`,
+    url: `http://127.0.0.1:${ports.backend}`,
+    servers: [`http://127.0.0.1:${ports.admin}`],
+    data: path.join(data, "host"),
+    models: [
+      {
+        name: MODEL,
+        source: path.join(demo, `${MODEL}.q8_0.gguf`),
+        saes: ["demo-l1", "demo-l2"].map((id) => ({ id, source: path.join(demo, id) })),
+      },
+    ],
+  });
+  return { edge, host };
+}
+
+/** The first start makes a key and shows it; later ones cannot, since only its hash is kept. */
+async function keyOnce({ data, config }) {
+  const mark = path.join(data, "demo-key.json");
+  if (existsSync(mark)) return null;
+  const limits = ["--rpm", "100000", "--tpm", "100000000", "--budget-usd", "1000000"];
+  const made = await command("edge/node/main.js", [
+    "keys",
+    "create",
+    "--project",
+    PROJECT,
+    ...limits,
+    "--json",
+    "--config",
+    config,
+  ]);
+  const { id, key } = JSON.parse(made);
+  writeFileSync(mark, `${JSON.stringify({ id, project: PROJECT })}\n`, { mode: 0o600 });
+  return key;
+}
+
+async function hostTokenOnce({ data, config }) {
+  const file = path.join(data, "host-token");
+  if (!existsSync(file)) {
+    const { token } = JSON.parse(
+      await command("edge/node/main.js", ["hosts", "enroll", HOST, "--json", "--config", config]),
+    );
+    writeFileSync(file, token, { mode: 0o600 });
+  }
+  return readFileSync(file, "utf8").trim();
+}
+
+/** Runs one of our own commands to its end and gives back its stdout. */
+async function command(program, args) {
+  const child = spawn(process.execPath, [path.join(ROOT, "dist", program), ...args], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  let out = "";
+  child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
+  const code = await new Promise((resolve) => child.once("close", resolve));
+  if (code !== 0) throw new SetupError(`'${args.slice(0, 2).join(" ")}' failed; its message is above.`);
+  return out;
+}
+
+class Stack {
+  #children = new Map();
+  #stopping = false;
+  #failed = false;
+  #end = () => {};
+  ended = new Promise((resolve) => {
+    this.#end = resolve;
+  });
+
+  constructor() {
+    for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => this.#stop());
+  }
+
+  start(name, program, args, environment = {}) {
+    const child = spawn(process.execPath, [path.join(ROOT, "dist", program), ...args], {
+      stdio: ["ignore", "pipe", "pipe"],
+      env: { ...process.env, ...environment },
+      // A group of its own: Ctrl-C reaches this process only, which then stops the others in order.
+      detached: true,
+    });
+    this.#children.set(name, child);
+    for (const stream of [child.stdout, child.stderr]) {
+      createInterface({ input: stream }).on("line", (line) => process.stderr.write(`${name.padEnd(7)} | ${line}\n`));
+    }
+    child.once("exit", (code, signal) => this.#exited(name, code ?? signal));
+  }
+
+  /** Edge first: it refuses new calls and waits for running ones, which need the backend to finish. */
+  #stop() {
+    const again = this.#stopping;
+    this.#stopping = true;
+    const edge = this.#children.get("edge");
+    if (edge !== undefined) edge.kill("SIGTERM");
+    if (edge === undefined || again) this.#children.get("backend")?.kill("SIGTERM");
+    if (this.#children.size === 0) this.#end(this.#failed ? 1 : 0);
+  }
+
+  #exited(name, status) {
+    this.#children.delete(name);
+    if (status !== 0) this.#failed = true;
+    if (!this.#stopping) {
+      say(`The ${name} ended unexpectedly (${status}); its last lines are above. Stopping.`);
+      this.#failed = true;
+    }
+    this.#stop();
+  }
+
+  async untilReady(metricsUrl) {
+    const ready = new RegExp(`^steerage_replicas\\{[^}]*model="${MODEL}"[^}]*state="ready"[^}]*\\} [1-9]`, "m");
+    const end = Date.now() + READY_TIMEOUT_MS;
+    while (Date.now() < end && this.#children.size === 2) {
+      const text = await fetch(metricsUrl).then(
+        (response) => response.text(),
+        () => "",
+      );
+      if (ready.test(text)) return;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    this.#failed = true;
+    this.#stop();
+    await this.ended;
+    throw new SetupError("The demo model did not get ready; the log above says why.");
+  }
+}
+
+function announce({ ports, metricsUrl, apiKey, json }) {
+  const baseUrl = `http://127.0.0.1:${ports.public}/v1`;
+  const adminUrl = `http://127.0.0.1:${ports.admin}`;
+  const hint = "The API key was shown when it was made. Another one: npx steerage keys create --project demo --json";
+  if (json) {
+    if (apiKey === null) say(hint);
+    const line = {
+      ready: true,
+      base_url: baseUrl,
+      admin_url: adminUrl,
+      metrics_url: metricsUrl,
+      api_key: apiKey,
+      model: MODEL,
+      pid: process.pid,
+    };
+    process.stdout.write(`${JSON.stringify(line)}\n`);
+    return;
+  }
+  const curl = (steering) =>
+    `curl ${baseUrl}/chat/completions -H 'Authorization: Bearer ${apiKey ?? "$STEERAGE_KEY"}' -H 'Content-Type: application/json' \\\n` +
+    `  -d '{"model":"${MODEL}","messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":60${steering}}'`;
+  process.stdout.write(`
+Steerage is ready.
+
+  base URL  ${baseUrl}
+  API key   ${apiKey ?? hint}
+  metrics   ${metricsUrl}
+
+A plain answer:
+${curl("")}
+
+The same, steered towards the sea (feature 501 of the SAE demo-l1):
+${curl(`,"steering":{"sae_id":"demo-l1","features":[{"index":501,"strength":30}]}`)}
+
+Ctrl-C stops it.
+`);
+}
