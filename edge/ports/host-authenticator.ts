@@ -1,8 +1,8 @@
-/** Finds out which host sends a report, by its enrolment token (table `hosts`, SHA-256 only). */
+/** Finds out which host reports. Verdicts are cached like those of keys. */
 export interface HostAuthenticator {
   /**
-   * `token` is the header's text after the scheme. Resolves with the host's name; rejects with ApiError
-   * invalid_api_key, or authentication_unavailable when the store is away and the token was never seen.
+   * `credential` is the enrolment token, the header's text after the scheme; answers the host's name. Rejects with
+   * ApiError host_unauthorized, or authentication_unavailable when the store is away and the token was never seen.
    */
-  authenticateHost(token: string): Promise<string>;
+  authenticateHost(credential: string): Promise<string>;
 }

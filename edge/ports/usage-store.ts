@@ -1,0 +1,143 @@
+import type { Exactness, Price, RequestOutcome } from "./ledger.ts";
+
+/** One row per request id: what is billed. Times are Unix milliseconds; plain JSON, money as decimal text. */
+export interface UsageRow {
+  readonly requestId: string;
+  readonly clientRequestId: string | null;
+  /** When it was received. Periods close by it. */
+  readonly atMs: number;
+  readonly settledAtMs: number;
+  readonly account: string;
+  readonly project: string;
+  readonly keyId: string;
+  readonly model: string;
+  readonly backend: string | null;
+  readonly band: string;
+  /** Cached ones included. */
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+  readonly steeringHash: string | null;
+  readonly outcome: RequestOutcome;
+  readonly exactness: Exactness;
+  readonly price: Price;
+  readonly priceVersion: number;
+  readonly costNanoUsd: string;
+  readonly queueMs: number | null;
+  readonly ttftMs: number | null;
+  readonly tpotMs: number | null;
+  readonly totalMs: number;
+}
+
+/** One row per attempt: what a machine computed, billed or not. */
+export interface AttemptRow {
+  readonly requestId: string;
+  readonly attempt: number;
+  readonly backend: string;
+  readonly replica: string;
+  /** Start of the host process; null for endpoints, which send no reports. */
+  readonly epoch: number | null;
+  /** Hour in which it ended by the host's report, Unix milliseconds; null until the host has reported it. */
+  readonly endedHourMs: number | null;
+  readonly computedPrompt: number;
+  readonly cachedPrompt: number;
+  readonly computedCompletion: number;
+  /** Null when the caller pays for it. */
+  readonly unbilledReason: string | null;
+  readonly exactness: Exactness;
+}
+
+/** What one host computed for one edge in one hour, all attempts that had ended when it was told. It only grows. */
+export interface HostCounterRow {
+  readonly host: string;
+  readonly edge: string;
+  readonly epoch: number;
+  readonly hourMs: number;
+  readonly requests: number;
+  readonly computedPrompt: number;
+  readonly cachedPrompt: number;
+  readonly computedCompletion: number;
+}
+
+/** A host's report of an attempt that the ledger no longer holds in memory: it corrects what is stored. */
+export interface LateReport {
+  readonly attempt: AttemptRow;
+  readonly reportedAtMs: number;
+}
+
+/** Written in one transaction. A second time, or an older version after a newer one, changes nothing. */
+export interface UsageBatch {
+  readonly usage: readonly UsageRow[];
+  readonly attempts: readonly AttemptRow[];
+  readonly counters: readonly HostCounterRow[];
+  readonly lateReports: readonly LateReport[];
+}
+
+/** Half open: from <= at < to, in Unix milliseconds; null is no bound. */
+export interface TimeRange {
+  readonly fromMs: number | null;
+  readonly toMs: number | null;
+}
+
+export interface UsagePageRequest extends TimeRange {
+  /** The last row of the page before, or null for the first. */
+  readonly after: { readonly atMs: number; readonly requestId: string } | null;
+  readonly limit: number;
+}
+
+export interface TokenSums {
+  readonly rows: number;
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+}
+
+/** Both sides of the ledger's proof, read at one instant. */
+export interface ProofSnapshot {
+  /** Attempts that a host reported, by the hour of their end. */
+  readonly attempts: readonly (TokenSums & {
+    readonly host: string;
+    readonly epoch: number;
+    readonly hourMs: number;
+  })[];
+  readonly counters: readonly HostCounterRow[];
+  /** By the hour of `at`. */
+  readonly usage: readonly (TokenSums & { readonly hourMs: number; readonly costNanoUsd: string })[];
+  /** Attempts without an unbilled reason, by the hour of their request's `at`. */
+  readonly billedAttempts: readonly (TokenSums & { readonly hourMs: number })[];
+  /** Billed attempts whose request has no row. */
+  readonly billedWithoutUsage: number;
+  /** What is stored of the requests asked for, to be replaced by what a journal knows better. */
+  readonly usageRows: readonly UsageRow[];
+  readonly attemptRows: readonly AttemptRow[];
+}
+
+export interface ProofRequest extends TimeRange {
+  /** Usage rows settled later stay out, with their attempts, so that a running edge does not disturb the proof. */
+  readonly settledUpToMs: number;
+  readonly requestIds: readonly string[];
+}
+
+export interface StoredPrice extends Price {
+  /** Null is the default for models that are not named. */
+  readonly model: string | null;
+}
+
+export interface SpentByScope {
+  readonly account: string;
+  readonly project: string;
+  readonly keyId: string;
+  /** Nano-dollars, decimal text. */
+  readonly costNanoUsd: string;
+}
+
+export interface UsageStore {
+  record(batch: UsageBatch): Promise<void>;
+  /** Ordered by (at, request id). */
+  usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]>;
+  proofSnapshot(request: ProofRequest): Promise<ProofSnapshot>;
+  /** What every key has cost so far: budgets outlive a restart by it. */
+  spent(): Promise<readonly SpentByScope[]>;
+  /** The version number of this price list; a list that was not seen before gets the next number. */
+  priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number>;
+}
