@@ -92,7 +92,7 @@ export class EdgeMetrics implements RequestMetrics {
     const [pools, hosts, kv] = await Promise.all([
       sources.coordinator.stats(),
       sources.fleet.hosts(),
-      sources.kvOccupancy?.() ?? {},
+      sources.kvOccupancy?.() ?? Promise.resolve<Readonly<Record<string, number>>>({}),
     ]);
     this.#clearScraped();
     const oldestMs = new Map<string, number>();

@@ -1,0 +1,72 @@
+import type { Logger } from "../shared/logging/logger.ts";
+import type { RandomBytes } from "../shared/ids.ts";
+import type { Clock } from "../shared/time/clock.ts";
+import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
+import type { Dispatch } from "./ports/dispatch.ts";
+import type { Fleet } from "./ports/fleet.ts";
+import type { HostAuthenticator } from "./ports/host-authenticator.ts";
+import type { Ledger, Price } from "./ports/ledger.ts";
+import type { Authenticator } from "./ports/principal.ts";
+import type { ResponseWriter } from "./ports/response-writer.ts";
+import type { Signer } from "./ports/signer.ts";
+
+/** What the HTTP room knows of one exchange and hands to the runtime. */
+export interface Exchange {
+  readonly request: Request;
+  /** What the runtime gave along with the request: Node's objects, or a Worker's bindings. */
+  readonly bindings: unknown;
+}
+
+/**
+ * Brings an answer written through a ResponseWriter to this runtime's client. `run` never rejects; the returned
+ * response is what Hono hands back to the runtime.
+ */
+export type Respond = (exchange: Exchange, run: (writer: ResponseWriter) => Promise<void>) => Promise<Response>;
+
+export interface Readiness {
+  /** Shutting down: running requests finish, new ones are refused. */
+  readonly draining: boolean;
+  /** Whether the key and usage store answered lately. */
+  readonly store: "ok" | "away";
+}
+
+export interface BandSetting {
+  readonly name: string;
+  readonly priority: number;
+}
+
+export interface HttpSettings {
+  /** The edge's name: `iss` of its tokens. */
+  readonly edge: string;
+  readonly version: string;
+  readonly maxBodyBytes: number;
+  readonly bands: readonly BandSetting[];
+  readonly defaultBand: string;
+  readonly bandHeader: string;
+  /** How often hosts should report. */
+  readonly reportEveryMs: number;
+  /** Plain HTTP to hosts off loopback is allowed. */
+  readonly insecure: boolean;
+  /** What a draining edge tells callers to wait, seconds. */
+  readonly drainRetryAfterSeconds: number;
+}
+
+/** Everything the app needs, made by a runtime leaf. */
+export interface EdgeDeps {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly randomBytes: RandomBytes;
+  readonly settings: HttpSettings;
+  readonly authenticator: Authenticator;
+  readonly hostAuthenticator: HostAuthenticator;
+  readonly fleet: Fleet;
+  readonly ledger: Pick<Ledger, "acceptReport">;
+  readonly signer: Pick<Signer, "publicKeys">;
+  readonly dispatch: Dispatch;
+  /** Null where a model has no price of its own and there is no default. */
+  readonly priceOf: (model: string) => Price | null;
+  readonly metrics: EdgeMetrics;
+  readonly metricsSources: MetricsSources;
+  readonly readiness: () => Readiness;
+  readonly respond: Respond;
+}

@@ -1,0 +1,23 @@
+import { toApiError, type ApiError } from "../../shared/errors/api-error.ts";
+import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
+import type { HttpContext } from "./environment.ts";
+
+/** Headers of every refusal and failure that the edge renders as a whole answer. */
+export function errorHeaders(error: ApiError): Record<string, string> {
+  const headers: Record<string, string> = {
+    "content-type": "application/json; charset=utf-8",
+    "cache-control": "no-store",
+    [ERROR_SOURCE_HEADER]: error.source ?? "edge",
+  };
+  if (error.retryAfterSeconds !== null)
+    headers["retry-after"] = String(Math.max(1, Math.ceil(error.retryAfterSeconds)));
+  if (error.status === 401) headers["www-authenticate"] = "Bearer";
+  return headers;
+}
+
+/** The one renderer: anything thrown becomes the OpenAI error body; what is unknown to us goes to the log only. */
+export function renderError(c: HttpContext, thrown: unknown): Response {
+  const error = toApiError(thrown);
+  if (error.code === "internal_error") c.get("logger").error("a request failed unexpectedly", {}, thrown);
+  return new Response(JSON.stringify(error.toBody()), { status: error.status, headers: errorHeaders(error) });
+}

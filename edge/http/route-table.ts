@@ -1,0 +1,56 @@
+import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
+import type { EdgeDeps } from "../deps.ts";
+import type { HttpContext } from "./environment.ts";
+import { healthRoute, readyRoute } from "./routes/health.ts";
+import { inferenceRoute } from "./routes/inference.ts";
+import { landingRoute } from "./routes/landing.ts";
+import { metricsRoute } from "./routes/metrics.ts";
+import { modelListRoute, modelRoute } from "./routes/models.ts";
+import { REPORTS_PATH, reportsRoute } from "./routes/reports.ts";
+
+export interface Route {
+  readonly method: "GET" | "POST";
+  /** In Hono's pattern language. */
+  readonly path: string;
+  /** `key`: an API key, checked before the route sees the request. `self`: the route checks a credential of its own. */
+  readonly access: "open" | "key" | "self";
+  /** Takes work that ends later, and so is refused while draining. */
+  readonly takesWork: boolean;
+  readonly answer: (c: HttpContext) => Response | Promise<Response>;
+}
+
+/** The public listener. */
+export function publicRoutes(deps: EdgeDeps): readonly Route[] {
+  return [
+    { method: "GET", path: "/", access: "open", takesWork: false, answer: landingRoute(deps) },
+    { method: "GET", path: "/health", access: "open", takesWork: false, answer: healthRoute() },
+    { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
+    { method: "GET", path: "/v1/models", access: "key", takesWork: false, answer: modelListRoute(deps) },
+    { method: "GET", path: "/v1/models/:id{.+}", access: "key", takesWork: false, answer: modelRoute(deps) },
+    ...INFERENCE_ROUTES.map((path): Route => ({
+      method: "POST",
+      path,
+      access: "key",
+      takesWork: true,
+      answer: inferenceRoute(deps, path),
+    })),
+  ];
+}
+
+/** Where hosts report; a listener of its own, or part of the admin listener. */
+export function agentRoutes(deps: EdgeDeps): readonly Route[] {
+  return [{ method: "POST", path: REPORTS_PATH, access: "self", takesWork: false, answer: reportsRoute(deps) }];
+}
+
+/** For operators and their tools, on loopback by default. */
+export function adminRoutes(deps: EdgeDeps): readonly Route[] {
+  return [
+    { method: "GET", path: "/health", access: "open", takesWork: false, answer: healthRoute() },
+    { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
+    ...metricsRoutes(deps),
+  ];
+}
+
+export function metricsRoutes(deps: EdgeDeps): readonly Route[] {
+  return [{ method: "GET", path: "/metrics", access: "open", takesWork: false, answer: metricsRoute(deps) }];
+}

@@ -1,0 +1,23 @@
+import type { EdgeDeps } from "../../deps.ts";
+import type { HttpContext } from "../environment.ts";
+
+const NO_STORE = { "cache-control": "no-store" };
+
+/** The process lives and its loop turns; says nothing of anything else. */
+export function healthRoute() {
+  return (c: HttpContext): Response => c.json({ status: "ok" }, 200, NO_STORE);
+}
+
+/**
+ * Whether new requests may be sent here: not while draining (503). A store that is away degrades the edge, which goes
+ * on serving keys it knows, so that is 200.
+ */
+export function readyRoute(deps: EdgeDeps) {
+  return async (c: HttpContext): Promise<Response> => {
+    const { draining, store } = deps.readiness();
+    const models = await deps.fleet.models();
+    const ready = models.filter(({ readyReplicas }) => readyReplicas > 0).length;
+    const status = draining ? "draining" : store === "ok" && ready > 0 ? "ready" : "degraded";
+    return c.json({ status, store, models: models.length, models_ready: ready }, draining ? 503 : 200, NO_STORE);
+  };
+}

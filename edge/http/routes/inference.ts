@@ -1,0 +1,54 @@
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
+import { requestEnvelopeSchema, type InferenceRoute } from "../../../shared/openai/request-envelope.ts";
+import { REQUEST_ID_HEADER } from "../../../shared/protocol/headers.ts";
+import type { EdgeDeps } from "../../deps.ts";
+import { UNKNOWN_MODEL } from "../../monitoring/edge-metrics.ts";
+import { bandOf } from "../band.ts";
+import type { HttpContext } from "../environment.ts";
+import { withHeaders } from "../headed-writer.ts";
+import { crossOriginHeaders } from "../middleware/cross-origin.ts";
+import { readJsonObject } from "../read-json.ts";
+import { checkEnvelope, checkSaes } from "../request-rules.ts";
+
+/** One of the three routes that reach an engine: every check that needs no machine, then dispatch. */
+export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
+  return async (c: HttpContext): Promise<Response> => {
+    const { text, object } = await readJsonObject(c.req.raw, deps.settings.maxBodyBytes);
+    const result = requestEnvelopeSchema.safeParse(object);
+    if (!result.success) throw apiErrorOfZod(result.error);
+    const envelope = result.data;
+    checkEnvelope(route, envelope);
+    const model = await deps.fleet.resolve(envelope.model);
+    if (model === null) {
+      deps.metrics.requestRefused(UNKNOWN_MODEL);
+      throw new ApiError("model_not_found", {
+        message: `The model '${shown(envelope.model)}' does not exist or is not served here.`,
+        param: "model",
+      });
+    }
+    checkSaes(envelope, model);
+    const principal = c.get("principal");
+    const band = bandOf(c.req.header(deps.settings.bandHeader), principal.highestBand, deps.settings);
+    const extra = { [REQUEST_ID_HEADER]: c.get("requestId"), ...crossOriginHeaders(c.req.header("origin")) };
+    return deps.respond({ request: c.req.raw, bindings: c.env }, (writer) =>
+      deps.dispatch.run(
+        {
+          requestId: c.get("requestId"),
+          clientRequestId: c.get("clientRequestId"),
+          route,
+          envelope,
+          bodyText: text,
+          principal,
+          model,
+          band,
+          receivedAtMs: c.get("receivedAtMs"),
+        },
+        withHeaders(writer, extra),
+      ),
+    );
+  };
+}
+
+/** A caller's text inside our own sentence: bounded. */
+const shown = (name: string): string => (name.length > 128 ? `${name.slice(0, 128)}…` : name);

@@ -1,0 +1,8 @@
+import type { EdgeDeps } from "../../deps.ts";
+import { METRICS_CONTENT_TYPE } from "../../monitoring/registry.ts";
+import type { HttpContext } from "../environment.ts";
+
+export function metricsRoute(deps: EdgeDeps) {
+  return async (c: HttpContext): Promise<Response> =>
+    c.body(await deps.metrics.scrape(deps.metricsSources), 200, { "content-type": METRICS_CONTENT_TYPE });
+}
