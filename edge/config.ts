@@ -115,7 +115,9 @@ const endpointSchema = z
     pool: z
       .string()
       .optional()
-      .describe("Makes endpoints interchangeable under one name; the model's name by default."),
+      .describe(
+        "Public name that its models join, so that endpoints that call the same model differently are interchangeable.",
+      ),
     weight: z.number().gt(0).default(1).describe("Scales its capacity among those of the same priority."),
     priority: z.int().default(0).describe("Lower is tried first; a higher one only when those below are unavailable."),
     slots: z.int().min(1).default(8).describe("Requests it can work on at the same time."),

@@ -1,8 +1,8 @@
 import type { Logger } from "../shared/logging/logger.ts";
 import type { RandomBytes } from "../shared/ids.ts";
 import type { Clock } from "../shared/time/clock.ts";
+import type { InferenceRequest } from "./dispatch/inference-request.ts";
 import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
-import type { Dispatch } from "./ports/dispatch.ts";
 import type { Fleet } from "./ports/fleet.ts";
 import type { HostAuthenticator } from "./ports/host-authenticator.ts";
 import type { Ledger, Price } from "./ports/ledger.ts";
@@ -22,6 +22,12 @@ export interface Exchange {
  * response is what Hono hands back to the runtime.
  */
 export type Respond = (exchange: Exchange, run: (writer: ResponseWriter) => Promise<void>) => Promise<Response>;
+
+/** One request's life from limits to the last byte. */
+export interface Dispatch {
+  /** Never rejects: whatever happens is written as an answer or as an error body. */
+  run(request: InferenceRequest, writer: ResponseWriter): Promise<void>;
+}
 
 export interface Readiness {
   /** Shutting down: running requests finish, new ones are refused. */

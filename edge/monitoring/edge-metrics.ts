@@ -3,12 +3,6 @@ import type { Fleet } from "../ports/fleet.ts";
 import type { RequestOutcome } from "../ports/ledger.ts";
 import { MetricsRegistry, type Counter, type Gauge, type Histogram } from "./registry.ts";
 
-/** What dispatch tells of a request. Each request that started ends exactly once. */
-export interface RequestMetrics {
-  requestStarted(): void;
-  requestEnded(ended: EndedRequestMetrics): void;
-}
-
 export interface EndedRequestMetrics {
   /** Of the fleet's own list, aliases resolved; never a name that a caller made up. */
   readonly model: string;
@@ -37,7 +31,7 @@ const TTFT_SECONDS = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 const TPOT_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1];
 
 /** The edge's metrics under the names of the design (section 10). */
-export class EdgeMetrics implements RequestMetrics {
+export class EdgeMetrics {
   readonly #registry = new MetricsRegistry();
   readonly #inFlight: Gauge;
   readonly #queueDepth: Gauge;
@@ -71,6 +65,7 @@ export class EdgeMetrics implements RequestMetrics {
     this.#leasesOpen = registry.gauge("steerage_leases_open", "Claims and reservations held, by kind.");
   }
 
+  /** Each request that started ends exactly once. */
   requestStarted(): void {
     this.#inFlight.add(1);
   }
