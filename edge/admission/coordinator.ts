@@ -1,0 +1,149 @@
+import type { Clock } from "../../shared/time/clock.ts";
+import type {
+  AdmitDecision,
+  AdmitRequest,
+  Coordinator,
+  PoolDigest,
+  PoolStats,
+  SettleRequest,
+} from "../ports/coordinator.ts";
+import { PoolAdmission, type AdmissionDecision, type AdmissionEvent } from "./pool-admission.ts";
+import type { AdmissionSettings } from "./settings.ts";
+
+interface Pool {
+  readonly admission: PoolAdmission;
+  /** Resolvers of waiting admits by request id. */
+  readonly waiting: Map<string, (decision: AdmitDecision) => void>;
+  cancelTimer: () => void;
+}
+
+export interface CoordinatorDeps {
+  readonly clock: Clock;
+  readonly settings: AdmissionSettings;
+}
+
+/**
+ * The Coordinator in this process: directly under Node, or inside the Durable Object of a pool. It lends the pure
+ * admission of each pool a clock, a timer and promises.
+ */
+export class InProcessCoordinator implements Coordinator {
+  readonly #clock: Clock;
+  readonly #settings: AdmissionSettings;
+  readonly #pools = new Map<string, Pool>();
+
+  constructor({ clock, settings }: CoordinatorDeps) {
+    this.#clock = clock;
+    this.#settings = settings;
+  }
+
+  admit(request: AdmitRequest): Promise<AdmitDecision> {
+    const pool = this.#poolOf(request.pool);
+    const { requestId } = request;
+    // The same request again comes from an edge whose first call broke: nobody waits for the old one.
+    if (pool.waiting.has(requestId)) this.#handle(request.pool, pool, { kind: "cancel", requestId });
+    return new Promise((resolve) => {
+      pool.waiting.set(requestId, resolve);
+      this.#handle(request.pool, pool, { kind: "admit", request, wallNowMs: this.#clock.nowMs() });
+    });
+  }
+
+  settle({ pool: name, claimId, result, busyForMs }: SettleRequest): Promise<void> {
+    return this.#tell(name, { kind: "settle", claimId, result, busyForMs });
+  }
+
+  cancel(name: string, requestId: string): Promise<void> {
+    return this.#tell(name, { kind: "cancel", requestId });
+  }
+
+  renew(name: string, claimIds: readonly string[]): Promise<void> {
+    return this.#tell(name, { kind: "renew", claimIds });
+  }
+
+  update(digest: PoolDigest): Promise<void> {
+    if (digest.replicas.length > 0) this.#poolOf(digest.pool);
+    return this.#tell(digest.pool, { kind: "update", digest, wallNowMs: this.#clock.nowMs() });
+  }
+
+  stats(): Promise<readonly PoolStats[]> {
+    const nowMs = this.#clock.monotonicMs();
+    return Promise.resolve([...this.#pools.values()].map(({ admission }) => admission.stats(nowMs)));
+  }
+
+  /** Stops all timers and lets every waiting request go. */
+  close(): void {
+    for (const pool of this.#pools.values()) {
+      pool.cancelTimer();
+      for (const resolve of pool.waiting.values()) resolve({ kind: "cancelled" });
+    }
+    this.#pools.clear();
+  }
+
+  #poolOf(name: string): Pool {
+    let pool = this.#pools.get(name);
+    if (pool === undefined) {
+      pool = {
+        admission: new PoolAdmission(name, this.#settings),
+        waiting: new Map(),
+        cancelTimer: () => undefined,
+      };
+      this.#pools.set(name, pool);
+    }
+    return pool;
+  }
+
+  #tell(name: string, event: AdmissionEvent): Promise<void> {
+    const pool = this.#pools.get(name);
+    if (pool !== undefined) this.#handle(name, pool, event);
+    return Promise.resolve();
+  }
+
+  #handle(name: string, pool: Pool, event: AdmissionEvent): void {
+    const nowMs = this.#clock.monotonicMs();
+    for (const decision of pool.admission.handle(event, nowMs)) this.#answer(pool, decision);
+    pool.cancelTimer();
+    pool.cancelTimer = () => undefined;
+    if (pool.admission.idle) {
+      this.#pools.delete(name);
+      return;
+    }
+    const nextMs = pool.admission.nextTimerAtMs(nowMs);
+    if (nextMs !== null)
+      pool.cancelTimer = this.#clock.after(Math.max(0, nextMs - nowMs), () =>
+        this.#handle(name, pool, { kind: "tick" }),
+      );
+  }
+
+  #answer(pool: Pool, decision: AdmissionDecision): void {
+    const resolve = pool.waiting.get(decision.requestId);
+    if (resolve === undefined) return;
+    pool.waiting.delete(decision.requestId);
+    switch (decision.kind) {
+      case "granted":
+        resolve({
+          kind: "claimed",
+          claim: {
+            claimId: decision.claimId,
+            target: decision.target,
+            expiresAtMs: this.#clock.nowMs() + this.#settings.claimTtlMs,
+          },
+          queuedMs: decision.queuedMs,
+        });
+        return;
+      case "cancelled":
+        resolve({ kind: "cancelled" });
+        return;
+      case "refused":
+        resolve({
+          kind: "refused",
+          code: decision.code,
+          retryAfterSeconds: decision.retryAfterSeconds,
+        });
+        return;
+      case "sae_not_available":
+        resolve({ kind: "sae_not_available", available: decision.available });
+        return;
+      default:
+        decision satisfies never;
+    }
+  }
+}

@@ -1,0 +1,20 @@
+import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
+import type { ServedModel } from "../ports/fleet.ts";
+import type { Principal } from "../ports/principal.ts";
+
+/** One request as `edge/http` hands it over: authenticated, of the right size and shape, its model resolved. */
+export interface InferenceRequest {
+  readonly requestId: string;
+  /** The caller's own X-Request-Id; keys nothing. */
+  readonly clientRequestId: string | null;
+  readonly route: InferenceRoute;
+  readonly envelope: RequestEnvelope;
+  /** The caller's JSON text, which is what travels on, with minimal edits. */
+  readonly bodyText: string;
+  readonly principal: Principal;
+  readonly model: ServedModel;
+  /** Clamped to what the project may use. */
+  readonly band: string;
+  /** Wall time, Unix milliseconds. */
+  readonly receivedAtMs: number;
+}

@@ -1,0 +1,65 @@
+import type { Report, ReplicaReport } from "../../shared/protocol/report.ts";
+import type { HostState } from "../ports/fleet.ts";
+import type { ReplicaDigest } from "../ports/coordinator.ts";
+
+/** The newest report of one host and when it came, by our wall clock. */
+export interface HostRecord {
+  readonly report: Report;
+  readonly receivedAtMs: number;
+}
+
+/** Reports are ordered by process start, then by number within the process. */
+export function isNewer(report: Report, than: HostRecord | undefined): boolean {
+  if (than === undefined) return true;
+  const { epoch, seq } = than.report;
+  return report.epoch > epoch || (report.epoch === epoch && report.seq > seq);
+}
+
+export function hostState({ report, receivedAtMs }: HostRecord): HostState {
+  return {
+    host: report.host,
+    epoch: report.epoch,
+    lastReportAtMs: receivedAtMs,
+    draining: report.draining,
+    replicas: report.replicas.map(({ id, model, state, reason }) => ({ id, model, state, reason: reason ?? null })),
+  };
+}
+
+export interface DigestContext {
+  /** This edge's name in `in_flight_by_edge`. */
+  readonly edge: string;
+  /** The host has been silent for so long that nothing it said counts. */
+  readonly lost: boolean;
+}
+
+export function replicaDigest(
+  { report, receivedAtMs }: HostRecord,
+  replica: ReplicaReport,
+  { edge, lost }: DigestContext,
+): ReplicaDigest {
+  return {
+    target: {
+      key: `${report.host}/${replica.id}`,
+      kind: "host",
+      backend: report.host,
+      replicaId: replica.id,
+      url: report.url,
+      model: replica.model,
+      epoch: report.epoch,
+    },
+    ready: replica.state === "ready" && !lost,
+    draining: report.draining || replica.state === "draining",
+    slots: replica.slots,
+    reportedInFlight: replica.in_flight,
+    reportedInFlightOfThisEdge: replica.in_flight_by_edge[edge] ?? 0,
+    waiting: replica.waiting,
+    reportedAtMs: receivedAtMs,
+    freeKvCells: replica.free_kv_cells,
+    totalKvCells: replica.total_kv_cells,
+    contextLength: replica.context_length,
+    capabilities: replica.capabilities,
+    saes: replica.saes.map(({ id }) => id),
+    weight: 1,
+    priority: 0,
+  };
+}

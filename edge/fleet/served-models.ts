@@ -1,0 +1,40 @@
+import type { AttachedSae } from "../../shared/protocol/report.ts";
+import type { PoolDigest } from "../ports/coordinator.ts";
+import type { ServedModel } from "../ports/fleet.ts";
+import type { ModelNote } from "./settings.ts";
+
+export interface PoolMembers {
+  readonly digest: PoolDigest;
+  /** SAEs of replicas that are ready. */
+  readonly saes: readonly AttachedSae[];
+  /** Names under which its backends know the model, where they differ from the pool's. */
+  readonly otherNames: readonly string[];
+  readonly sinceMs: number;
+}
+
+/** A pool as callers see it. The context is the smallest of its replicas, since any of them may answer. */
+export function servedModel(members: PoolMembers, note: ModelNote | undefined): ServedModel {
+  const { pool, replicas } = members.digest;
+  const ready = replicas.filter((replica) => replica.ready && !replica.draining);
+  const considered = ready.length > 0 ? ready : replicas;
+  const contexts = considered.flatMap(({ contextLength }) => (contextLength === null ? [] : [contextLength]));
+  if (note?.contextLength !== null && note?.contextLength !== undefined) contexts.push(note.contextLength);
+  const saes = new Map(members.saes.map((sae) => [sae.id, sae]));
+  return {
+    id: pool,
+    pool,
+    aliases: [...new Set([...(note?.aliases ?? []), ...members.otherNames])],
+    description: note?.description ?? null,
+    contextLength: contexts.length === 0 ? null : Math.min(...contexts),
+    maxOutput: note?.maxOutput ?? null,
+    capabilities: [...new Set(considered.flatMap(({ capabilities }) => capabilities))].toSorted(),
+    saes: [...saes.values()].toSorted((left, right) => left.layer - right.layer || (left.id < right.id ? -1 : 1)),
+    readyReplicas: ready.length,
+    sinceMs: members.sinceMs,
+  };
+}
+
+/** A name is a pool's own before it is anybody's alias. */
+export function resolveName(models: readonly ServedModel[], name: string): ServedModel | null {
+  return models.find(({ id }) => id === name) ?? models.find(({ aliases }) => aliases.includes(name)) ?? null;
+}

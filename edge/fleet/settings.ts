@@ -1,0 +1,38 @@
+/** A machine named by hand in the configuration: any OpenAI-compatible server. It sends no reports. */
+export interface StaticEndpoint {
+  readonly id: string;
+  /** Origin; a trailing `/v1` is accepted. */
+  readonly url: string;
+  /** What the server itself calls its models. */
+  readonly models: readonly string[];
+  /**
+   * The pool that its models join, which is then the model's public name, so that a server with another name for the
+   * same model is interchangeable with the rest. Null: each model is its own pool.
+   */
+  readonly pool: string | null;
+  readonly weight: number;
+  /** Lower is tried first. */
+  readonly priority: number;
+  readonly slots: number;
+}
+
+/** What the operator says of a model beyond what its machines report. */
+export interface ModelNote {
+  readonly aliases: readonly string[];
+  readonly description: string | null;
+  readonly contextLength: number | null;
+  readonly maxOutput: number | null;
+}
+
+export interface FleetSettings {
+  /** This edge's own name, as hosts count requests by. */
+  readonly edge: string;
+  readonly reportEveryMs: number;
+  /** Hosts silent for longer serve nothing any more. */
+  readonly lostAfterMs: number;
+  /** Digests of a pool that changed are sent at most this often. */
+  readonly pushEveryMs: number;
+  readonly endpoints: readonly StaticEndpoint[];
+  /** By model name. */
+  readonly models: Readonly<Record<string, ModelNote>>;
+}
