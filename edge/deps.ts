@@ -29,6 +29,13 @@ export interface Dispatch {
   run(request: InferenceRequest, writer: ResponseWriter): Promise<void>;
 }
 
+type AcceptReport = Ledger["acceptReport"];
+
+/** The ledger's side of a host's report; where the ledger lives in another object the answer takes a while. */
+export interface ReportedUsage {
+  acceptReport(...report: Parameters<AcceptReport>): ReturnType<AcceptReport> | Promise<ReturnType<AcceptReport>>;
+}
+
 export interface Readiness {
   /** Shutting down: running requests finish, new ones are refused. */
   readonly draining: boolean;
@@ -49,8 +56,6 @@ export interface HttpSettings {
   readonly bands: readonly BandSetting[];
   readonly defaultBand: string;
   readonly bandHeader: string;
-  /** How often hosts should report. */
-  readonly reportEveryMs: number;
   /** Plain HTTP to hosts off loopback is allowed. */
   readonly insecure: boolean;
   /** What a draining edge tells callers to wait, seconds. */
@@ -66,7 +71,7 @@ export interface EdgeDeps {
   readonly authenticator: Authenticator;
   readonly hostAuthenticator: HostAuthenticator;
   readonly fleet: Fleet;
-  readonly ledger: Pick<Ledger, "acceptReport">;
+  readonly ledger: ReportedUsage;
   readonly signer: Pick<Signer, "publicKeys">;
   readonly dispatch: Dispatch;
   /** Null where a model has no price of its own and there is no default. */
