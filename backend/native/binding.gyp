@@ -71,7 +71,7 @@
       ],
       "cflags!": ["-fno-exceptions"],
       "cflags_cc!": ["-fno-exceptions", "-fno-rtti"],
-      "cflags_cc": ["-std=gnu++17", "-fexceptions", "-frtti", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-missing-field-initializers"],
+      "cflags_cc": ["-std=gnu++17", "-fexceptions", "-frtti", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Wno-unused-function"],
       # By name only, and no path of this machine: each variant folder brings its own libllama under these two.
       "libraries": ["-L<(module_root_dir)/<(llama_bins)", "-l:libllama-common.so", "-l:libggml-base.so"],
       "ldflags": ["-Wl,--no-as-needed"]

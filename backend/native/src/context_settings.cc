@@ -1,0 +1,45 @@
+#include "context_settings.h"
+
+#include "eval_hook.h"
+#include "log_sink.h"
+#include "native_error.h"
+
+namespace steerage {
+
+ContextPtr initContext(const ModelHandle& model, const llama_context_params& params) {
+  const ErrorLines errors;
+  ContextPtr context(llama_init_from_model(model.model(), params));
+  if (!context) {
+    const bool memory = errors.contains("alloc") || errors.contains("out of memory");
+    throw NativeError(memory ? ErrorCode::OutOfMemory : ErrorCode::ContextFailed,
+                      errors.textOr("llama.cpp gave no reason"));
+  }
+  return context;
+}
+
+ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings, EvalHook& hook,
+                       ggml_abort_callback abort, void* abortData) {
+  llama_context_params params = llama_context_default_params();
+  params.n_ctx = static_cast<uint32_t>(settings.cellCount);
+  // One micro-batch per decode: rows then stand in submitted order, and a hook sees the whole step at once.
+  params.n_batch = static_cast<uint32_t>(settings.batchTokens);
+  params.n_ubatch = static_cast<uint32_t>(settings.batchTokens);
+  params.n_seq_max = static_cast<uint32_t>(settings.sequenceCount);
+  params.n_threads = settings.threads;
+  params.n_threads_batch = settings.threads;
+  // Never "auto": whether a request in a batch equals its solo run depends on it.
+  params.flash_attn_type = settings.flashAttention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+  params.type_k = settings.kvType;
+  params.type_v = settings.kvType;
+  params.kv_unified = true;
+  // Sliding-window layers keep all cells, so that a prefix can be cut or copied anywhere.
+  params.swa_full = true;
+  params.no_perf = true;
+  params.cb_eval = EvalHook::callback;
+  params.cb_eval_user_data = &hook;
+  params.abort_callback = abort;
+  params.abort_callback_data = abortData;
+  return initContext(model, params);
+}
+
+}  // namespace steerage

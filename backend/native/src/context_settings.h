@@ -1,0 +1,34 @@
+// Options of a generation context, read from ContextOptions of binding.ts, and how they become llama.cpp's parameters.
+#pragma once
+
+#include <memory>
+
+#include "llama.h"
+#include "model_handle.h"
+
+namespace steerage {
+
+class EvalHook;
+
+struct ContextSettings {
+  int sequenceCount = 1;
+  int cellCount = 0;
+  int batchTokens = 0;
+  int threads = 1;
+  bool flashAttention = true;
+  ggml_type kvType = GGML_TYPE_F16;
+};
+
+struct FreeContext {
+  void operator()(llama_context* context) const { llama_free(context); }
+};
+using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
+
+/// Throws `context_failed` or `out_of_memory`. The hook must outlive the context; `abort` may end a decode early.
+ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings, EvalHook& hook,
+                       ggml_abort_callback abort, void* abortData);
+
+/// llama_init_from_model with the reason in the error.
+ContextPtr initContext(const ModelHandle& model, const llama_context_params& params);
+
+}  // namespace steerage

@@ -1,0 +1,384 @@
+#include "decode_loop.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "js_values.h"
+#include "logprobs.h"
+#include "stop_matcher.h"
+
+namespace steerage {
+
+namespace {
+
+// Return values of llama_decode that the loop tells apart.
+constexpr int kDecoded = 0;
+constexpr int kNoFreeCells = 1;
+
+/// The jobs that own rows, each once, in batch order.
+std::vector<Job*> ownersOf(const std::vector<BatchRow>& rows) {
+  std::vector<Job*> owners;
+  for (const BatchRow& row : rows) {
+    if (std::find(owners.begin(), owners.end(), row.job) == owners.end()) owners.push_back(row.job);
+  }
+  return owners;
+}
+
+std::vector<BatchRow> rowsOf(const std::vector<BatchRow>& rows, const Job* job, bool inverted) {
+  std::vector<BatchRow> chosen;
+  for (const BatchRow& row : rows) {
+    if ((row.job == job) != inverted) chosen.push_back(row);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+DecodeLoop::DecodeLoop(std::shared_ptr<ModelHandle> model, const ContextSettings& settings)
+    : model_(std::move(model)),
+      use_(std::make_unique<ModelUse>(model_)),
+      settings_(settings),
+      hook_(model_->facts().layerCount, model_->facts().embeddingWidth),
+      pool_(std::make_unique<ThreadPool>(settings.threads)),
+      context_(openContext(*model_, settings, hook_, shouldAbort, this)),
+      batch_(settings.batchTokens),
+      slots_(static_cast<size_t>(settings.sequenceCount)) {
+  pool_->attachTo(context_.get());
+  support_ = probeHooks(context_.get(), *model_, hook_, settings.sequenceCount);
+}
+
+DecodeLoop::~DecodeLoop() { stop(); }
+
+bool DecodeLoop::shouldAbort(void* self) { return static_cast<DecodeLoop*>(self)->stopping_.load(); }
+
+void DecodeLoop::start(EventSink sink) {
+  sink_ = std::move(sink);
+  thread_ = std::thread([this] { run(); });
+  pthread_setname_np(thread_.native_handle(), "steerage-decode");
+}
+
+void DecodeLoop::submit(std::unique_ptr<Job> job) {
+  const JobOptions& options = job->options;
+  job->sampler = std::make_unique<SamplerChain>(*model_, options, settings_.cellCount);
+  const std::lock_guard<std::mutex> lock(inboxMutex_);
+  if (stopping_) throw NativeError(ErrorCode::Disposed, "the context has been disposed");
+  for (const auto& [id, sequence] : running_) {
+    if (id == options.jobId) throw NativeError(ErrorCode::InvalidArgument, "job " + std::to_string(id) + " runs already");
+    if (sequence == options.sequenceId || sequence == options.copyFromSequenceId) {
+      throw NativeError(ErrorCode::InvalidArgument, "sequence " + std::to_string(sequence) + " is busy");
+    }
+  }
+  running_.emplace(options.jobId, options.sequenceId);
+  inbox_.push_back({Command::Kind::Submit, options.jobId, std::move(job)});
+  inboxChanged_.notify_one();
+}
+
+void DecodeLoop::cancel(int jobId) {
+  const std::lock_guard<std::mutex> lock(inboxMutex_);
+  if (running_.count(jobId) == 0) return;
+  inbox_.push_back({Command::Kind::Cancel, jobId, nullptr});
+  inboxChanged_.notify_one();
+}
+
+void DecodeLoop::clearSequence(int sequenceId) {
+  const std::lock_guard<std::mutex> lock(inboxMutex_);
+  if (stopping_) throw NativeError(ErrorCode::Disposed, "the context has been disposed");
+  for (const auto& [id, sequence] : running_) {
+    if (sequence == sequenceId) {
+      throw NativeError(ErrorCode::InvalidArgument, "sequence " + std::to_string(sequence) + " is busy");
+    }
+  }
+  inbox_.push_back({Command::Kind::Clear, sequenceId, nullptr});
+  inboxChanged_.notify_one();
+}
+
+void DecodeLoop::stop() {
+  const std::lock_guard<std::mutex> stopLock(stopMutex_);
+  {
+    const std::lock_guard<std::mutex> lock(inboxMutex_);
+    stopping_ = true;
+    inboxChanged_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  ended_.clear();
+  context_.reset();
+  pool_.reset();
+  use_.reset();
+  model_.reset();
+}
+
+void DecodeLoop::run() {
+  std::vector<Command> commands;
+  while (true) {
+    commands.clear();
+    const bool goOn = waitForWork(commands);
+    auto events = std::make_unique<StepEvents>();
+    if (!goOn) {
+      endEverything(commands, *events);
+      emit(std::move(events));
+      return;
+    }
+    for (Command& command : commands) obey(command, *events);
+    step(*events);
+    emit(std::move(events));
+    ended_.clear();
+  }
+}
+
+bool DecodeLoop::waitForWork(std::vector<Command>& commands) {
+  const bool idle = std::none_of(slots_.begin(), slots_.end(), [](const auto& slot) { return slot != nullptr; });
+  std::unique_lock<std::mutex> lock(inboxMutex_);
+  if (idle) inboxChanged_.wait(lock, [this] { return stopping_.load() || !inbox_.empty(); });
+  commands.swap(inbox_);
+  return !stopping_;
+}
+
+void DecodeLoop::obey(Command& command, StepEvents& events) {
+  switch (command.kind) {
+    case Command::Kind::Submit:
+      admit(std::move(command.job), events);
+      return;
+    case Command::Kind::Cancel:
+      for (const auto& slot : slots_) {
+        if (!slot || slot->options.jobId != command.id) continue;
+        finish(*slot, FinishReason::Cancelled, events);
+        return;
+      }
+      return;
+    case Command::Kind::Clear:
+      llama_memory_seq_rm(memory(), command.id, -1, -1);
+      return;
+  }
+}
+
+void DecodeLoop::admit(std::unique_ptr<Job> job, StepEvents& events) {
+  auto& slot = slots_[static_cast<size_t>(job->options.sequenceId)];
+  slot = std::move(job);
+  slot->admission = ++admissions_;
+  if (!reuseCells(slot->options)) {
+    fail(*slot, ErrorCode::InvalidArgument, "the cells to keep are not there", events);
+    return;
+  }
+  slot->promptInCells = slot->options.keepTokens;
+  waitingPrompts_.push_back(slot.get());
+}
+
+bool DecodeLoop::reuseCells(const JobOptions& options) {
+  const int keep = options.keepTokens;
+  if (options.copyFromSequenceId != options.sequenceId) {
+    llama_memory_seq_rm(memory(), options.sequenceId, -1, -1);
+    if (keep > 0) llama_memory_seq_cp(memory(), options.copyFromSequenceId, options.sequenceId, 0, keep);
+  } else if (!llama_memory_seq_rm(memory(), options.sequenceId, keep, -1)) {
+    return false;
+  }
+  return llama_memory_seq_pos_max(memory(), options.sequenceId) == keep - 1;
+}
+
+void DecodeLoop::endEverything(std::vector<Command>& commands, StepEvents& events) {
+  for (const auto& slot : slots_) {
+    if (slot) finish(*slot, FinishReason::Cancelled, events);
+  }
+  for (Command& command : commands) {
+    if (command.kind != Command::Kind::Submit) continue;
+    auto& slot = slots_[static_cast<size_t>(command.job->options.sequenceId)];
+    slot = std::move(command.job);
+    finish(*slot, FinishReason::Cancelled, events);
+  }
+}
+
+void DecodeLoop::step(StepEvents& events) {
+  planBatch();
+  if (batch_.rows().empty()) return;
+  try {
+    decodeBatch(events);
+  } catch (...) {
+    // Nothing below is meant to throw except for lack of memory; the jobs of the step cannot go on, the loop can.
+    const NativeError error = currentError();
+    hook_.hooks().discard();
+    for (Job* job : ownersOf(std::vector<BatchRow>(batch_.rows()))) {
+      if (!job->finished) fail(*job, error.code(), error.what(), events);
+    }
+  }
+  counters_.steps++;
+  counters_.ownershipChecks = hook_.check().checkedMicroBatches();
+  counters_.hookCalls = hook_.hookCalls();
+}
+
+void DecodeLoop::planBatch() {
+  batch_.clear();
+  // Ascending sequence ids: should llama.cpp ever regroup rows by sequence, single rows keep their order even then.
+  for (const auto& slot : slots_) {
+    if (!slot || slot->sampledTokens == 0) continue;
+    batch_.add({slot->lastToken, slot->nextPosition(), slot->options.sequenceId, true, true, slot.get()});
+  }
+  for (Job* job : waitingPrompts_) {
+    if (batch_.room() == 0) break;
+    addPromptRows(*job);
+  }
+}
+
+void DecodeLoop::addPromptRows(Job& job) {
+  const std::vector<int32_t>& tokens = job.options.tokens;
+  const int end = std::min(static_cast<int>(tokens.size()), job.promptInCells + batch_.room());
+  // In the last layer only output rows remain, so rows that are read or edited there must be outputs.
+  const LayerPlan* lastLayer = job.hooks.at(model_->facts().layerCount - 1);
+  for (int position = job.promptInCells; position < end; position++) {
+    const bool last = position == static_cast<int>(tokens.size()) - 1;
+    const bool hooked = lastLayer != nullptr && job.hooks.touches(*lastLayer, position);
+    batch_.add({tokens[static_cast<size_t>(position)], position, job.options.sequenceId, last || hooked, last, &job});
+  }
+}
+
+void DecodeLoop::decodeBatch(StepEvents& events) {
+  hook_.begin(batch_);
+  const int status = llama_decode(context_.get(), batch_.batch());
+  hook_.finish();
+  if (status == kDecoded) {
+    settle(events);
+    return;
+  }
+  hook_.hooks().discard();
+  // The loop is about to end everything anyway.
+  if (stopping_) return;
+  recover(status, std::vector<BatchRow>(batch_.rows()), events);
+}
+
+/// Fails as few jobs as possible: the youngest when the cells are full, else whichever fails alone.
+void DecodeLoop::recover(int status, const std::vector<BatchRow>& rows, StepEvents& events) {
+  const std::vector<Job*> owners = ownersOf(rows);
+  for (const Job* job : owners) {
+    const auto first = std::find_if(rows.begin(), rows.end(), [job](const BatchRow& row) { return row.job == job; });
+    llama_memory_seq_rm(memory(), job->options.sequenceId, first->position, -1);
+  }
+  const std::string reason =
+      status == kNoFreeCells ? "no free cells are left" : "llama_decode failed with " + std::to_string(status);
+  if (owners.size() == 1) {
+    fail(*owners.front(), ErrorCode::DecodeFailed, reason, events);
+    return;
+  }
+  if (status == kNoFreeCells) {
+    Job* youngest = *std::max_element(owners.begin(), owners.end(),
+                                      [](const Job* a, const Job* b) { return a->admission < b->admission; });
+    fail(*youngest, ErrorCode::DecodeFailed, reason, events);
+    decodeRows(rowsOf(rows, youngest, true), events);
+    return;
+  }
+  for (const Job* job : owners) decodeRows(rowsOf(rows, job, false), events);
+}
+
+void DecodeLoop::decodeRows(const std::vector<BatchRow>& rows, StepEvents& events) {
+  batch_.clear();
+  for (const BatchRow& row : rows) batch_.add(row);
+  decodeBatch(events);
+}
+
+void DecodeLoop::settle(StepEvents& events) {
+  if (hook_.check().violated()) {
+    // Jobs without hooks do not depend on our row order: llama.cpp itself hands out logits by batch row.
+    hook_.hooks().discard();
+    for (Job* job : ownersOf(batch_.rows())) {
+      if (!job->hooks.empty()) fail(*job, ErrorCode::RowOwnershipViolation, hook_.check().violation(), events);
+    }
+  } else {
+    hook_.hooks().commit(events);
+  }
+
+  const std::vector<BatchRow>& rows = batch_.rows();
+  for (size_t place = 0; place < rows.size(); place++) {
+    const BatchRow& row = rows[place];
+    Job& job = *row.job;
+    if (job.finished) continue;
+    if (row.position < static_cast<int>(job.options.tokens.size())) {
+      job.promptInCells++;
+      job.promptComputed++;
+      counters_.promptTokens++;
+      const bool lastOfJob = place + 1 == rows.size() || rows[place + 1].job != &job;
+      if (lastOfJob) events.prompts.push_back({job.options.jobId, job.promptComputed});
+    }
+    if (row.sampled) sampleRow(static_cast<int>(place), job, events);
+  }
+  waitingPrompts_.erase(std::remove_if(waitingPrompts_.begin(), waitingPrompts_.end(),
+                                       [](const Job* job) { return job->finished || job->promptDone(); }),
+                        waitingPrompts_.end());
+}
+
+void DecodeLoop::sampleRow(int place, Job& job, StepEvents& events) {
+  const float* logits = llama_get_logits_ith(context_.get(), place);
+  if (logits == nullptr) {
+    fail(job, ErrorCode::Internal, "the step gave no logits for this job", events);
+    return;
+  }
+  try {
+    const llama_token token = job.sampler->sample(logits, candidates_);
+    const bool ends = llama_vocab_is_eog(model_->vocab(), token);
+    const size_t textStart = events.text.size();
+    if (!ends) model_->appendTokenBytes(token, false, events.text);
+    events.addRecord(job.options.jobId, token, textStart,
+                     static_cast<int>(job.options.tokens.size()) + job.sampledTokens);
+    if (job.options.logprobs >= 0) {
+      events.logprobs.push_back(computeLogprobs(logits, model_->facts().vocabularySize, token, job.options.logprobs,
+                                                logprobScratch_));
+      events.logprobs.back().jobId = job.options.jobId;
+    }
+    afterToken(job, token, textStart, events);
+  } catch (...) {
+    const NativeError error = currentError();
+    fail(job, error.code(), error.what(), events);
+  }
+}
+
+void DecodeLoop::afterToken(Job& job, int32_t token, size_t textStart, StepEvents& events) {
+  job.lastToken = token;
+  job.sampledTokens++;
+  counters_.completionTokens++;
+  const auto stop = job.stops->feed(events.text.data() + textStart, events.text.size() - textStart);
+  if (llama_vocab_is_eog(model_->vocab(), token)) {
+    finish(job, FinishReason::EndOfGeneration, events);
+  } else if (stop) {
+    JobFinished finished;
+    finished.reason = FinishReason::StopString;
+    finished.stopIndex = stop->stopIndex;
+    finished.textEndBytes = stop->textEndBytes;
+    finish(job, std::move(finished), events);
+  } else if (job.sampledTokens >= job.options.maxTokens) {
+    finish(job, FinishReason::Length, events);
+  }
+}
+
+void DecodeLoop::finish(Job& job, FinishReason reason, StepEvents& events) {
+  JobFinished finished;
+  finished.reason = reason;
+  finish(job, std::move(finished), events);
+}
+
+void DecodeLoop::fail(Job& job, ErrorCode code, const std::string& message, StepEvents& events) {
+  // Whatever its cells hold, nobody may build on them.
+  llama_memory_seq_rm(memory(), job.options.sequenceId, -1, -1);
+  JobFinished finished;
+  finished.reason = FinishReason::Failed;
+  finished.errorCode = code;
+  finished.errorMessage = message;
+  finish(job, std::move(finished), events);
+}
+
+void DecodeLoop::finish(Job& job, JobFinished finished, StepEvents& events) {
+  finished.jobId = job.options.jobId;
+  finished.computedPromptTokens = job.promptComputed;
+  finished.computedCompletionTokens = job.sampledTokens;
+  finished.editedRows = job.editedRows;
+  events.finished.push_back(std::move(finished));
+  job.finished = true;
+  waitingPrompts_.erase(std::remove(waitingPrompts_.begin(), waitingPrompts_.end(), &job), waitingPrompts_.end());
+  // Rows of the step may still point at the job: it goes when the step is over.
+  auto& slot = slots_[static_cast<size_t>(job.options.sequenceId)];
+  const std::lock_guard<std::mutex> lock(inboxMutex_);
+  running_.erase(job.options.jobId);
+  ended_.push_back(std::move(slot));
+}
+
+void DecodeLoop::emit(std::unique_ptr<StepEvents> events) {
+  if (!events->empty()) sink_(std::move(events));
+}
+
+}  // namespace steerage

@@ -1,0 +1,137 @@
+#include "hook_set.h"
+
+#include <algorithm>
+
+#include "ggml-backend.h"
+#include "job.h"
+#include "vector_math.h"
+
+namespace steerage {
+
+namespace {
+
+/// The entry of a job's plan in this step, made when missing. Rows of one job stand together, so it is near the end.
+template <typename Entry>
+Entry& entryOf(std::vector<Entry>& entries, int jobId, int planIndex) {
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->jobId == jobId && entry->planIndex == planIndex) return *entry;
+  }
+  entries.emplace_back();
+  entries.back().jobId = jobId;
+  entries.back().planIndex = planIndex;
+  return entries.back();
+}
+
+}  // namespace
+
+void HookSet::begin(const BatchBuilder& batch) {
+  batch_ = &batch;
+  wantsAny_ = false;
+  std::fill(wanted_.begin(), wanted_.end(), false);
+  sensed_.clear();
+  captured_.clear();
+  for (const BatchRow& row : batch.rows()) {
+    if (row.job == nullptr) continue;
+    for (const LayerPlan& plan : row.job->hooks.layers()) {
+      const auto layer = static_cast<size_t>(plan.layer);
+      if (layer < wanted_.size() && wanted_[layer]) continue;
+      if (!row.job->hooks.touches(plan, row.position)) continue;
+      if (layer >= wanted_.size()) wanted_.resize(layer + 1, false);
+      wanted_[layer] = true;
+      wantsAny_ = true;
+    }
+  }
+}
+
+void HookSet::apply(ggml_tensor* tensor, int layer, const std::vector<int>& rowAt) {
+  const ggml_backend_buffer_t buffer = tensor->view_src != nullptr ? tensor->view_src->buffer : tensor->buffer;
+  const bool inHostMemory = buffer != nullptr && ggml_backend_buffer_is_host(buffer);
+  const auto width = static_cast<size_t>(width_);
+  for (size_t r = 0; r < rowAt.size(); r++) {
+    const BatchRow& owner = batch_->rows()[static_cast<size_t>(rowAt[r])];
+    if (owner.job == nullptr) continue;
+    const LayerPlan* plan = owner.job->hooks.at(layer);
+    if (plan == nullptr || !owner.job->hooks.touches(*plan, owner.position)) continue;
+    if (inHostMemory) {
+      applyToRow(static_cast<float*>(tensor->data) + r * width, owner, *plan);
+      continue;
+    }
+    staging_.resize(width);
+    ggml_backend_tensor_get(tensor, staging_.data(), r * width * sizeof(float), width * sizeof(float));
+    applyToRow(staging_.data(), owner, *plan);
+    if (!plan->edits.empty()) {
+      ggml_backend_tensor_set(tensor, staging_.data(), r * width * sizeof(float), width * sizeof(float));
+    }
+  }
+}
+
+void HookSet::applyToRow(float* row, const BatchRow& owner, const LayerPlan& plan) {
+  Job& job = *owner.job;
+  const auto read = [&](ReadPoint point) {
+    for (const int place : plan.sensing) {
+      const SensingPlan& wish = job.hooks.sensing()[static_cast<size_t>(place)];
+      if (wish.readPoint == point && wish.range.contains(owner.position)) sense(row, owner, place);
+    }
+    for (const int place : plan.capture) {
+      const CapturePlan& wish = job.hooks.capture()[static_cast<size_t>(place)];
+      if (wish.readPoint == point && wish.range.contains(owner.position)) capture(row, owner, place);
+    }
+  };
+  read(ReadPoint::PreSteering);
+  for (const int place : plan.edits) {
+    const AdditiveEdit& edit = job.hooks.edits()[static_cast<size_t>(place)];
+    if (!edit.range.contains(owner.position)) continue;
+    addInto(row, edit.vector.data(), static_cast<size_t>(width_));
+    job.editedThisStep[static_cast<size_t>(place)]++;
+  }
+  read(ReadPoint::PostSteering);
+}
+
+void HookSet::sense(const float* row, const BatchRow& owner, int planIndex) {
+  const SensingPlan& wish = owner.job->hooks.sensing()[static_cast<size_t>(planIndex)];
+  found_.clear();
+  if (wish.subset) {
+    wish.sae->encodeSubset(row, wish.features, encoderScratch_, found_);
+  } else {
+    wish.sae->encodeTop(row, wish.topK, encoderScratch_, found_);
+  }
+  SensedRows& entry = entryOf(sensed_, owner.job->options.jobId, planIndex);
+  entry.positions.push_back(owner.position);
+  entry.tokens.push_back(owner.token);
+  entry.counts.push_back(static_cast<int32_t>(found_.size()));
+  for (const FeatureValue& feature : found_) {
+    entry.indices.push_back(feature.index);
+    entry.values.push_back(feature.value);
+  }
+}
+
+void HookSet::capture(const float* row, const BatchRow& owner, int planIndex) {
+  CapturedRows& entry = entryOf(captured_, owner.job->options.jobId, planIndex);
+  entry.positions.push_back(owner.position);
+  entry.rows.insert(entry.rows.end(), row, row + width_);
+}
+
+void HookSet::commit(StepEvents& events) {
+  for (SensedRows& entry : sensed_) events.sensed.push_back(std::move(entry));
+  for (CapturedRows& entry : captured_) events.captured.push_back(std::move(entry));
+  sensed_.clear();
+  captured_.clear();
+  if (!wantsAny_) return;
+  for (const BatchRow& row : batch_->rows()) {
+    std::vector<int32_t>& step = row.job->editedThisStep;
+    for (size_t i = 0; i < step.size(); i++) {
+      row.job->editedRows[i] += step[i];
+      step[i] = 0;
+    }
+  }
+}
+
+void HookSet::discard() {
+  sensed_.clear();
+  captured_.clear();
+  for (const BatchRow& row : batch_->rows()) {
+    if (row.job != nullptr) std::fill(row.job->editedThisStep.begin(), row.job->editedThisStep.end(), 0);
+  }
+}
+
+}  // namespace steerage

@@ -1,0 +1,52 @@
+// Carries out the plans of every job on the residual rows of one layer of one micro-batch: reads before steering, adds,
+// reads after steering. Works in the tensor's own memory where that is host memory, through a copy otherwise. What it
+// finds is kept aside until the step has succeeded. Decode thread only.
+#pragma once
+
+#include <vector>
+
+#include "batch_builder.h"
+#include "ggml.h"
+#include "hook_plan.h"
+#include "ownership_check.h"
+#include "step_events.h"
+
+namespace steerage {
+
+class HookSet {
+ public:
+  explicit HookSet(int embeddingWidth) : width_(embeddingWidth) {}
+
+  /// Forgets what an earlier decode call found.
+  void begin(const BatchBuilder& batch);
+  /// Whether any row of the batch wants something at this layer.
+  bool wants(int layer) const {
+    return layer >= 0 && layer < static_cast<int>(wanted_.size()) && wanted_[static_cast<size_t>(layer)];
+  }
+  bool wantsAny() const { return wantsAny_; }
+
+  /// Applies the plans to `rowCount` rows of the hooked tensor. Row r is batch row `rowAt[r]`.
+  void apply(ggml_tensor* tensor, int layer, const std::vector<int>& rowAt);
+
+  /// The step succeeded: moves the findings to the events and the counts to the jobs.
+  void commit(StepEvents& events);
+  /// The step failed: forgets findings and counts.
+  void discard();
+
+ private:
+  void applyToRow(float* row, const BatchRow& owner, const LayerPlan& plan);
+  void sense(const float* row, const BatchRow& owner, int planIndex);
+  void capture(const float* row, const BatchRow& owner, int planIndex);
+
+  int width_;
+  const BatchBuilder* batch_ = nullptr;
+  std::vector<bool> wanted_;
+  bool wantsAny_ = false;
+  std::vector<SensedRows> sensed_;
+  std::vector<CapturedRows> captured_;
+  std::vector<float> staging_;
+  std::vector<float> encoderScratch_;
+  std::vector<FeatureValue> found_;
+};
+
+}  // namespace steerage

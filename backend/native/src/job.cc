@@ -1,0 +1,17 @@
+#include "job.h"
+
+#include "sampler_chain.h"
+#include "stop_matcher.h"
+
+namespace steerage {
+
+Job::Job(JobOptions jobOptions, HookPlan jobHooks)
+    : options(std::move(jobOptions)),
+      hooks(std::move(jobHooks)),
+      stops(std::make_unique<StopMatcher>(options.stopStrings)),
+      editedRows(hooks.edits().size(), 0),
+      editedThisStep(hooks.edits().size(), 0) {}
+
+Job::~Job() = default;
+
+}  // namespace steerage

@@ -1,0 +1,16 @@
+// The inner loops over residual rows, in f32. Compiled for the baseline and for AVX2 machines, chosen at load time, so
+// that one binary runs everywhere without -march=native.
+#pragma once
+
+#include <cstddef>
+
+namespace steerage {
+
+/// Sum of a[i] * b[i].
+float dotProduct(const float* a, const float* b, size_t length);
+/// target[i] += addend[i].
+void addInto(float* target, const float* addend, size_t length);
+/// out[i] = a[i] - b[i].
+void subtract(const float* a, const float* b, float* out, size_t length);
+
+}  // namespace steerage
