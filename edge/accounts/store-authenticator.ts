@@ -1,0 +1,119 @@
+import { ApiError } from "../../shared/errors/api-error.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { HostAuthenticator } from "../ports/host-authenticator.ts";
+import type { KeyRecord, KeyStore } from "../ports/key-store.ts";
+import type { Authenticator, Principal } from "../ports/principal.ts";
+import { isHostToken, parseApiKey } from "./api-key.ts";
+import { equalInConstantTime } from "./constant-time.ts";
+import { CredentialVerifier, type CredentialVerifierDeps } from "./credential-verifier.ts";
+
+export interface StoreAuthenticatorDeps extends CredentialVerifierDeps {
+  readonly store: KeyStore;
+  readonly logger: Logger;
+}
+
+/** Every edge asks this often whether a key was made or revoked. */
+const REVISION_POLL_MS = 1_000;
+/** Compared with when there is no such key, so that a miss takes the same steps as a hit. */
+const NO_SECRET_SHA256 = "0".repeat(64);
+
+/**
+ * API keys and enrolment tokens against the store. A credential of the wrong form never reaches the store; a verdict
+ * is void within a second of any key's revocation.
+ */
+export class StoreAuthenticator implements Authenticator, HostAuthenticator {
+  readonly #deps: StoreAuthenticatorDeps;
+  readonly #keys: CredentialVerifier<Principal>;
+  readonly #hosts: CredentialVerifier<string>;
+  #revision: number | null = null;
+
+  constructor(deps: StoreAuthenticatorDeps) {
+    this.#deps = deps;
+    this.#keys = new CredentialVerifier(deps, (credential) => this.#lookUpKey(credential));
+    this.#hosts = new CredentialVerifier(deps, (credential) => this.#lookUpHost(credential));
+  }
+
+  async authenticate(credential: string): Promise<Principal> {
+    const principal = parseApiKey(credential) === null ? null : await this.#keys.verify(credential);
+    if (principal === null) throw new ApiError("invalid_api_key");
+    return principal;
+  }
+
+  async authenticateHost(credential: string): Promise<string> {
+    const host = isHostToken(credential) ? await this.#hosts.verify(credential) : null;
+    if (host === null) {
+      throw new ApiError("host_unauthorized", { message: "The enrolment token of this host is not valid." });
+    }
+    return host;
+  }
+
+  /** Drops every verdict when the key revision has moved. While the store is away nothing is dropped. */
+  async pollRevision(): Promise<void> {
+    const revision = await this.#deps.store.keyRevision();
+    if (this.#revision !== null && revision !== this.#revision) {
+      this.#keys.forget();
+      this.#hosts.forget();
+    }
+    this.#revision = revision;
+  }
+
+  /** Polls the revision each second until the returned function is called. */
+  watch(): () => void {
+    let stopped = false;
+    let reachable = true;
+    let cancel = (): void => {};
+    const next = (): void => {
+      if (!stopped) cancel = this.#deps.clock.after(REVISION_POLL_MS, poll);
+    };
+    const poll = (): void => {
+      this.pollRevision().then(
+        () => {
+          if (!reachable) this.#deps.logger.info("the key store is back");
+          reachable = true;
+          next();
+        },
+        (thrown: unknown) => {
+          if (reachable) this.#deps.logger.warn("the key store is away; known keys go on working", errorField(thrown));
+          reachable = false;
+          next();
+        },
+      );
+    };
+    poll();
+    return () => {
+      stopped = true;
+      cancel();
+    };
+  }
+
+  async #lookUpKey(credential: string): Promise<Principal | null> {
+    const parts = parseApiKey(credential);
+    if (parts === null) return null;
+    const secretSha256 = await this.#deps.sha256(parts.secret);
+    const record = await this.#deps.store.findKey(parts.publicId);
+    const equal = equalInConstantTime(secretSha256, record?.secretSha256 ?? NO_SECRET_SHA256);
+    return record !== null && equal && record.revokedAtMs === null ? principalOf(record) : null;
+  }
+
+  async #lookUpHost(credential: string): Promise<string | null> {
+    const tokenSha256 = await this.#deps.sha256(credential);
+    const record = await this.#deps.store.findHostByToken(tokenSha256);
+    const equal = equalInConstantTime(tokenSha256, record?.tokenSha256 ?? NO_SECRET_SHA256);
+    return record !== null && equal && record.revokedAtMs === null ? record.host : null;
+  }
+}
+
+function principalOf(record: KeyRecord): Principal {
+  return {
+    account: record.account,
+    project: record.project,
+    keyId: record.keyId,
+    highestBand: record.highestBand,
+    keyLimits: record.keyLimits,
+    projectLimits: record.projectLimits,
+  };
+}
+
+const errorField = (thrown: unknown): { reason: string } => ({
+  reason: thrown instanceof Error ? thrown.message : String(thrown),
+});

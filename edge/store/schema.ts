@@ -1,0 +1,148 @@
+import { customType, index, primaryKey, real, sqliteTable, text } from "drizzle-orm/sqlite-core";
+
+/**
+ * Connections read integers as bigint, so that none is ever rounded. A count or a time fits a JavaScript number; one
+ * that does not is refused rather than changed.
+ */
+const integer = customType<{ data: number; driverData: bigint | number }>({
+  dataType: () => "integer",
+  fromDriver: (value) => {
+    const number = Number(value);
+    if (!Number.isSafeInteger(number)) throw new RangeError("an integer of the database is too large");
+    return number;
+  },
+});
+
+/** Money: integer nano-dollars, decimal text outside of the database. */
+const nanoUsd = customType<{ data: string; driverData: bigint | number }>({
+  dataType: () => "integer",
+  fromDriver: (value) => BigInt(value).toString(),
+  toDriver: (value) => BigInt(value),
+});
+
+export const accounts = sqliteTable("accounts", {
+  name: text().primaryKey(),
+  createdAt: integer("created_at").notNull(),
+});
+
+export const projects = sqliteTable("projects", {
+  name: text().primaryKey(),
+  account: text()
+    .notNull()
+    .references(() => accounts.name),
+  rpm: integer(),
+  tpm: integer(),
+  budgetNanoUsd: nanoUsd("budget_nano_usd"),
+  band: text(),
+  createdAt: integer("created_at").notNull(),
+});
+
+export const keys = sqliteTable("keys", {
+  publicId: text("public_id").primaryKey(),
+  project: text()
+    .notNull()
+    .references(() => projects.name),
+  secretSha256: text("secret_sha256").notNull(),
+  rpm: integer(),
+  tpm: integer(),
+  budgetNanoUsd: nanoUsd("budget_nano_usd"),
+  band: text(),
+  createdAt: integer("created_at").notNull(),
+  revokedAt: integer("revoked_at"),
+});
+
+/** Counters that grow when cached knowledge becomes void. */
+export const revisions = sqliteTable("revisions", {
+  subject: text().primaryKey(),
+  revision: integer().notNull(),
+});
+
+export const hosts = sqliteTable("hosts", {
+  name: text().primaryKey(),
+  tokenSha256: text("token_sha256").notNull().unique(),
+  enrolledAt: integer("enrolled_at").notNull(),
+  revokedAt: integer("revoked_at"),
+});
+
+/** A list of prices never changes; new prices are a new version. The empty model is the default. */
+export const prices = sqliteTable(
+  "prices",
+  {
+    version: integer().notNull(),
+    model: text().notNull(),
+    promptPer1k: integer("prompt_per_1k").notNull(),
+    cachedPer1k: integer("cached_per_1k").notNull(),
+    completionPer1k: integer("completion_per_1k").notNull(),
+    since: integer().notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.version, table.model] })],
+);
+
+/** No foreign keys: a row of money stands even when its key, project or account is gone. */
+export const usage = sqliteTable(
+  "usage",
+  {
+    requestId: text("request_id").primaryKey(),
+    clientRequestId: text("client_request_id"),
+    at: integer().notNull(),
+    settledAt: integer("settled_at").notNull(),
+    account: text().notNull(),
+    project: text().notNull(),
+    keyId: text("key_id").notNull(),
+    model: text().notNull(),
+    backend: text(),
+    band: text().notNull(),
+    promptTokens: integer("prompt_tokens").notNull(),
+    cachedTokens: integer("cached_tokens").notNull(),
+    completionTokens: integer("completion_tokens").notNull(),
+    steeringHash: text("steering_hash"),
+    outcome: text({ enum: ["completed", "cancelled", "failed", "shed", "expired"] }).notNull(),
+    exactness: text({ enum: ["exact", "counted", "estimated"] }).notNull(),
+    promptPer1k: integer("prompt_per_1k").notNull(),
+    cachedPer1k: integer("cached_per_1k").notNull(),
+    completionPer1k: integer("completion_per_1k").notNull(),
+    priceVersion: integer("price_version").notNull(),
+    costNanoUsd: nanoUsd("cost_nano_usd").notNull(),
+    queueMs: integer("queue_ms"),
+    ttftMs: integer("ttft_ms"),
+    tpotMs: real("tpot_ms"),
+    totalMs: integer("total_ms").notNull(),
+  },
+  (table) => [index("usage_at").on(table.at, table.requestId)],
+);
+
+export const attempts = sqliteTable(
+  "attempts",
+  {
+    requestId: text("request_id").notNull(),
+    attempt: integer().notNull(),
+    backend: text().notNull(),
+    replica: text().notNull(),
+    epoch: integer(),
+    endedHour: integer("ended_hour"),
+    computedPrompt: integer("computed_prompt").notNull(),
+    cachedPrompt: integer("cached_prompt").notNull(),
+    computedCompletion: integer("computed_completion").notNull(),
+    unbilledReason: text("unbilled_reason"),
+    exactness: text({ enum: ["exact", "counted", "estimated"] }).notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.requestId, table.attempt] }),
+    index("attempts_ended_hour").on(table.endedHour),
+  ],
+);
+
+export const hostCounters = sqliteTable(
+  "host_counters",
+  {
+    host: text().notNull(),
+    edge: text().notNull(),
+    epoch: integer().notNull(),
+    hour: integer().notNull(),
+    requests: integer().notNull(),
+    computedPrompt: integer("computed_prompt").notNull(),
+    cachedPrompt: integer("cached_prompt").notNull(),
+    computedCompletion: integer("computed_completion").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.host, table.edge, table.epoch, table.hour] })],
+);

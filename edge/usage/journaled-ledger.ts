@@ -1,0 +1,312 @@
+import { ApiError } from "../../shared/errors/api-error.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import type { Journal } from "../ports/journal.ts";
+import type { Ledger, OnSettled, OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
+import type { UsageStore } from "../ports/usage-store.ts";
+import { NO_TOKENS } from "./cost.ts";
+import { journalEntrySchema, type JournalEntry } from "./journal-entry.ts";
+import { LedgerBook, type Settlement } from "./ledger-book.ts";
+import { ledgerDifference } from "./proof.ts";
+
+export interface LedgerSettings {
+  /** `auth.flush_interval`: how often the journal is made durable and rows go to the database. */
+  readonly flushIntervalMs: number;
+  /** `auth.batch_size`: requests per transaction. */
+  readonly batchSize: number;
+  /** How long a settled request waits for the machine's report before the edge's own count stands. */
+  readonly reportWaitMs: number;
+  /** The same for a request that an edge left behind when it died. */
+  readonly orphanWaitMs: number;
+}
+
+export const LEDGER_WAITS = { reportWaitMs: 30_000, orphanWaitMs: 60_000 } as const;
+
+export interface JournaledLedgerDeps {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly journal: Journal;
+  readonly store: UsageStore;
+  /** This edge's name, the same as `Signer.edge`: hosts count by it. */
+  readonly edge: string;
+  readonly settings: LedgerSettings;
+  readonly onSettled: OnSettled;
+  /**
+   * Money that `onSettled` did not tell: a request of a former run, or a later report that changed a cost. Budgets add
+   * it (it may be negative).
+   */
+  readonly onAdjusted?: (adjusted: AdjustedSpending) => void;
+}
+
+export interface AdjustedSpending {
+  readonly account: string;
+  readonly project: string;
+  readonly keyId: string;
+  readonly nanoUsd: bigint;
+}
+
+/** Rows are kept in memory this long after their settlement, for the reports of hosts that are late. */
+const KEEP_SETTLED_MS = 600_000;
+const LONGEST_BACK_OFF_MS = 30_000;
+/** Segments beside the one being written, above which running requests are carried over so that old ones can go. */
+const CARRY_ABOVE_SEGMENTS = 4;
+const DIFFERENCE_RANGE_MS = 24 * 3_600_000;
+
+/**
+ * The ledger of one edge. Every call writes a line to the journal and applies it to the book; a timer makes the journal
+ * durable and moves rows to the database. While that is away the lines stay in the journal and the write is repeated
+ * with back-off. What the end of this process can lose: nothing that was written before the last turn of the event
+ * loop. What a power cut can lose: one flush interval.
+ */
+export class JournaledLedger implements Ledger {
+  readonly #deps: JournaledLedgerDeps;
+  readonly #book = new LedgerBook();
+  /** Requests of a former run, by the time at which they are given up. */
+  readonly #orphans = new Map<string, number>();
+  /** Requests of a former run that were not final when this one began: budgets were not told of them. */
+  readonly #former = new Set<string>();
+  #cancelTimer = (): void => {};
+  #flushing: Promise<void> | null = null;
+  #backOffMs = 0;
+  #storeAgainAtMs = 0;
+  #stopped = false;
+
+  constructor(deps: JournaledLedgerDeps) {
+    this.#deps = deps;
+  }
+
+  /** Replays the journal and starts the flush timer. Call before the first request is let in. */
+  async start(): Promise<void> {
+    const { clock, journal, logger, settings } = this.#deps;
+    let unreadable = 0;
+    await journal.replay((line, segment) => {
+      const entry = journalEntrySchema.safeParse(line);
+      if (entry.success) this.#book.apply(entry.data, segment);
+      else unreadable += 1;
+    });
+    if (unreadable > 0) logger.error("the journal has lines that cannot be read", { lines: unreadable });
+    for (const requestId of this.#book.unfinal()) this.#former.add(requestId);
+    const orphans = this.#book.unsettled();
+    for (const requestId of orphans) this.#orphans.set(requestId, clock.nowMs() + settings.orphanWaitMs);
+    if (orphans.length > 0) {
+      logger.warn("requests of a former run wait for their machines' reports", { requests: orphans.length });
+    }
+    await this.flush();
+    this.#schedule();
+  }
+
+  open(request: OpenedRequest): void {
+    if (!this.#deps.journal.hasRoom()) throw new ApiError("usage_journal_full", { retryAfterSeconds: 10 });
+    this.#write({ kind: "open", request });
+  }
+
+  attemptStarted(attempt: StartedAttempt): void {
+    this.#write({ kind: "attempt", attempt });
+  }
+
+  settle(settled: SettledRequest): void {
+    if (!this.#book.has(settled.requestId) || this.#book.isSettled(settled.requestId)) {
+      this.#deps.logger.warn("a settlement of a request that is not open was ignored", {
+        request_id: settled.requestId,
+      });
+      return;
+    }
+    this.#write({ kind: "settle", settled, atMs: this.#deps.clock.nowMs() });
+  }
+
+  shed(request: OpenedRequest, totalMs: number): void {
+    if (!this.#book.has(request.requestId)) this.#write({ kind: "open", request });
+    this.settle({
+      requestId: request.requestId,
+      outcome: "shed",
+      attempts: [],
+      backend: null,
+      steeringHash: null,
+      queueMs: null,
+      ttftMs: null,
+      tpotMs: null,
+      totalMs,
+    });
+  }
+
+  acceptReport(
+    host: string,
+    ended: readonly EndedRequest[],
+    counters: readonly HourCounter[],
+  ): readonly { request_id: string; attempt: number }[] {
+    const { clock, edge, journal, logger } = this.#deps;
+    const news: EndedRequest[] = [];
+    for (const entry of ended) {
+      const kind = this.#book.isNews(host, entry.request_id, entry.attempt);
+      if (kind === "news") news.push(entry);
+      if (kind === "foreign") {
+        logger.warn("a host reported an attempt of another host; ignored", { host, request_id: entry.request_id });
+      }
+    }
+    const grown = counters.filter((counter) => this.#book.isCounterNews(host, edge, counter));
+    if (news.length > 0 || grown.length > 0) {
+      this.#write({ kind: "report", host, edge, ended: news, counters: grown, atMs: clock.nowMs() });
+      this.#settleOrphans();
+      // The host forgets what is acknowledged, so it must be out of this process before the answer is.
+      journal.writeOut();
+    }
+    return ended.map(({ request_id, attempt }) => ({ request_id, attempt }));
+  }
+
+  /** Makes the journal durable and writes what is final to the database. Never rejects: what fails is tried again. */
+  async flush(): Promise<void> {
+    this.#flushing ??= this.#flush().finally(() => {
+      this.#flushing = null;
+    });
+    await this.#flushing;
+  }
+
+  /** The sums of the proof that differ, over the last day; for the metric. Rejects when the store is away. */
+  async difference(): Promise<number> {
+    const nowMs = this.#deps.clock.nowMs();
+    return ledgerDifference(this.#deps.store, this.#book.rows(), {
+      fromMs: nowMs - DIFFERENCE_RANGE_MS,
+      toMs: null,
+      settledUpToMs: nowMs,
+    });
+  }
+
+  /** Stops the timer and flushes once more; what the database did not take stays in the journal. */
+  async close(): Promise<void> {
+    this.#stopped = true;
+    this.#cancelTimer();
+    await this.flush();
+    this.#storeAgainAtMs = 0;
+    await this.flush();
+    await this.#deps.journal.close();
+  }
+
+  #schedule(): void {
+    if (this.#stopped) return;
+    this.#cancelTimer = this.#deps.clock.after(this.#deps.settings.flushIntervalMs, () => {
+      void this.flush().then(() => this.#schedule());
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const { clock, journal, logger, settings } = this.#deps;
+    const nowMs = clock.nowMs();
+    for (const requestId of this.#book.waitingSince(nowMs - settings.reportWaitMs)) {
+      this.#write({ kind: "waited", requestId, atMs: nowMs });
+    }
+    this.#settleOrphans();
+    try {
+      await journal.sync();
+    } catch (thrown) {
+      logger.error("the usage journal cannot be written; new requests are refused", {}, thrown);
+    }
+    await this.#record();
+    this.#book.forget(clock.nowMs() - KEEP_SETTLED_MS);
+    try {
+      await this.#releaseSegments();
+    } catch (thrown) {
+      logger.warn("old journal segments could not be deleted", { reason: String(thrown) });
+    }
+  }
+
+  async #record(): Promise<void> {
+    const { clock, logger, settings, store } = this.#deps;
+    if (clock.monotonicMs() < this.#storeAgainAtMs) return;
+    for (;;) {
+      const taken = this.#book.take(settings.batchSize);
+      if (taken === null) return;
+      try {
+        await store.record(taken.batch);
+        taken.confirm();
+        if (this.#backOffMs > 0) logger.info("usage goes to the database again");
+        this.#backOffMs = 0;
+      } catch (thrown) {
+        if (this.#backOffMs === 0) logger.error("usage stays in the journal: the database refuses it", {}, thrown);
+        this.#backOffMs = Math.min(Math.max(this.#backOffMs * 2, 1_000), LONGEST_BACK_OFF_MS);
+        this.#storeAgainAtMs = clock.monotonicMs() + this.#backOffMs;
+        return;
+      }
+    }
+  }
+
+  async #releaseSegments(): Promise<void> {
+    const { journal } = this.#deps;
+    let { oldest, newest } = journal.segments();
+    if (this.#book.oldestNeededSegment() === null) {
+      journal.rotate();
+      newest = journal.segments().newest;
+    } else if (newest - oldest > CARRY_ABOVE_SEGMENTS && this.#backOffMs === 0) {
+      this.#book.carry(newest, (entry) => journal.append(entry));
+      await journal.sync();
+    }
+    const needed = this.#book.oldestNeededSegment() ?? newest;
+    if (needed > oldest) await journal.release(needed);
+  }
+
+  /** Ends requests that a former run left open, as soon as their machine has reported, or at last without. */
+  #settleOrphans(): void {
+    const nowMs = this.#deps.clock.nowMs();
+    for (const [requestId, giveUpAtMs] of this.#orphans) {
+      const account = this.#book.account(requestId);
+      if (account === null || account.settled !== null) {
+        this.#orphans.delete(requestId);
+        continue;
+      }
+      const last = [...account.started.values()].at(-1);
+      const report = last === undefined ? undefined : account.reports.get(last.attempt);
+      const canStillCome = last !== undefined && last.epoch !== null && report === undefined;
+      if (canStillCome && nowMs < giveUpAtMs) continue;
+      this.#orphans.delete(requestId);
+      this.#write({
+        kind: "settle",
+        atMs: nowMs,
+        settled: {
+          requestId,
+          outcome: report === undefined || report.ended.outcome === "failed" ? "failed" : "cancelled",
+          // An attempt before the last one was given up by the former run: nobody pays for it.
+          attempts: [...account.started.keys()].map((attempt) => ({
+            requestId,
+            attempt,
+            counts: NO_TOKENS,
+            exactness: "estimated",
+            unbilledReason: attempt === last?.attempt ? null : "retry",
+            awaitReport: false,
+          })),
+          backend: last?.backend ?? null,
+          steeringHash: null,
+          queueMs: null,
+          ttftMs: null,
+          tpotMs: null,
+          totalMs: Math.max(0, (report?.ended.ended_at ?? account.opened.atMs) - account.opened.atMs),
+        },
+      });
+    }
+  }
+
+  #write(entry: JournalEntry): void {
+    const settlements = this.#book.apply(entry, this.#deps.journal.append(entry));
+    for (const settlement of settlements) this.#tell(settlement);
+  }
+
+  #tell({ opened, counts, costNanoUsd, formerCostNanoUsd }: Settlement): void {
+    if (formerCostNanoUsd !== null) {
+      this.#adjusted(opened, costNanoUsd - formerCostNanoUsd);
+      return;
+    }
+    const { requestId, account } = opened;
+    if (this.#former.delete(requestId)) this.#adjusted(opened, costNanoUsd);
+    const { promptTokens, cachedTokens, completionTokens } = counts;
+    this.#deps.onSettled({
+      requestId,
+      account,
+      counts: { promptTokens, cachedTokens, completionTokens },
+      costNanoUsd,
+    });
+  }
+
+  #adjusted({ account, project, keyId }: OpenedRequest, nanoUsd: bigint): void {
+    if (nanoUsd === 0n) return;
+    this.#deps.onAdjusted?.({ account, project, keyId, nanoUsd });
+  }
+}
