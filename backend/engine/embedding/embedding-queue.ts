@@ -1,0 +1,70 @@
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import type { NativeEmbedder } from "../../native/binding.ts";
+
+/** Inputs of one native call: between calls another request gets its turn, and a cancelled one stops. */
+const INPUTS_PER_CALL = 16;
+
+export interface EmbeddingTask {
+  readonly inputs: readonly Int32Array[];
+  /** Tokens computed so far, after every native call. */
+  readonly onProgress: (computedTokens: number) => void;
+  readonly signal: AbortSignal;
+}
+
+/** Owns the embedding context, which computes one call at a time; requests take turns call by call. */
+export class EmbeddingQueue {
+  readonly #open: () => Promise<NativeEmbedder>;
+  readonly #maxPending: number;
+  #embedder: Promise<NativeEmbedder> | null = null;
+  #turn: Promise<unknown> = Promise.resolve();
+  #pending = 0;
+
+  /** `open` runs at the first request: a model that only chats pays nothing for embeddings. */
+  constructor(open: () => Promise<NativeEmbedder>, maxPending: number) {
+    this.#open = open;
+    this.#maxPending = maxPending;
+  }
+
+  /** One vector per input in the inputs' order, of unit length. Rejects with the signal's reason when aborted. */
+  async embed(task: EmbeddingTask): Promise<Float32Array[]> {
+    if (this.#pending > this.#maxPending) throw new ApiError("engine_busy", { source: "backend" });
+    this.#pending += 1;
+    try {
+      const vectors: Float32Array[] = [];
+      let computed = 0;
+      for (let at = 0; at < task.inputs.length; at += INPUTS_PER_CALL) {
+        const slice = task.inputs.slice(at, at + INPUTS_PER_CALL);
+        vectors.push(...(await this.#inTurn(slice, task.signal)));
+        computed += slice.reduce((sum, { length }) => sum + length, 0);
+        task.onProgress(computed);
+      }
+      return vectors.map(unitLength);
+    } finally {
+      this.#pending -= 1;
+    }
+  }
+
+  #inTurn(inputs: readonly Int32Array[], signal: AbortSignal): Promise<Float32Array[]> {
+    const call = this.#turn.then(async () => {
+      signal.throwIfAborted();
+      this.#embedder ??= this.#open();
+      const embedder = await this.#embedder;
+      return await embedder.embed(inputs);
+    });
+    this.#turn = call.catch(() => undefined);
+    return call;
+  }
+
+  /** After the last request. */
+  async dispose(): Promise<void> {
+    await this.#turn;
+    if (this.#embedder === null) return;
+    await this.#embedder.then((embedder) => embedder.dispose());
+  }
+}
+
+/** A vector of zeros has no direction and stays as it is. */
+export function unitLength(vector: Float32Array): Float32Array {
+  const length = Math.hypot(...vector);
+  return length > 0 && Number.isFinite(length) ? vector.map((value) => value / length) : vector;
+}

@@ -1,0 +1,39 @@
+import type { EngineEnded, EngineEvent, EngineReady } from "../../ports/engine-events.ts";
+
+/** Takes one event as a line with its end. */
+export type EventSink = (line: string) => void;
+
+/** Accounts kept for a host that is not connected at the moment. */
+const MAX_UNHEARD = 10_000;
+
+/** Tells connected hosts about this engine. An account that nobody heard waits for the next connection. */
+export class EventHub {
+  readonly #ready: EngineReady;
+  readonly #sinks = new Set<EventSink>();
+  #unheard: EngineEnded[] = [];
+
+  constructor(ready: EngineReady) {
+    this.#ready = ready;
+  }
+
+  /** `ready` is the first line, then accounts nobody heard, then events as they come. Returns how to leave. */
+  connect(sink: EventSink): () => void {
+    sink(lineOf(this.#ready));
+    for (const ended of this.#unheard) sink(lineOf(ended));
+    this.#unheard = [];
+    this.#sinks.add(sink);
+    return () => this.#sinks.delete(sink);
+  }
+
+  publish(event: EngineEvent): void {
+    if (event.type === "ended" && this.#sinks.size === 0) {
+      this.#unheard.push(event);
+      if (this.#unheard.length > MAX_UNHEARD) this.#unheard.shift();
+      return;
+    }
+    const line = lineOf(event);
+    for (const sink of this.#sinks) sink(line);
+  }
+}
+
+const lineOf = (event: EngineEvent): string => `${JSON.stringify(event)}\n`;

@@ -1,0 +1,244 @@
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import { STEP_RECORD_WORDS, type JobFinished, type NativeContext, type StepEvents } from "../../native/binding.ts";
+import { nativeErrorCode } from "../native-error.ts";
+import { NO_CELLS, type CellLabels } from "../slots/cell-labels.ts";
+import type { StartDecision } from "../slots/slot-plan.ts";
+import { SlotTable } from "../slots/slot-table.ts";
+import { WaitEstimate } from "../slots/wait-estimate.ts";
+import {
+  NOTHING_COMPUTED,
+  type GenerationTask,
+  type RequestLabel,
+  type TaskAccount,
+  type TaskSink,
+} from "./generation-task.ts";
+import { logprobsByJob } from "./step-logprobs.ts";
+
+export interface EngineLoopOptions {
+  readonly slots: number;
+  readonly cellCount: number;
+  /** Requests that may wait for a slot. */
+  readonly maxPending: number;
+  readonly clock: Clock;
+  /** Something of `load` changed. */
+  readonly onChange: () => void;
+  readonly onTokens: (kind: "prompt" | "completion", count: number) => void;
+}
+
+/** What runs now, with what it has computed so far. */
+export interface RunningTask {
+  readonly label: RequestLabel | null;
+  readonly cachedPromptTokens: number;
+  readonly computedPromptTokens: number;
+  readonly computedCompletionTokens: number;
+}
+
+export interface TaskTicket {
+  /** Leaves the queue or the batch at once; `finished` still comes, once. Harmless afterwards. */
+  cancel(): void;
+}
+
+interface Waiting {
+  readonly task: GenerationTask;
+  readonly sink: TaskSink;
+}
+type Started = Extract<StartDecision, { kind: "start" }>;
+interface Running extends Waiting {
+  readonly sequenceId: number;
+  readonly keepTokens: number;
+  readonly startedAtMs: number;
+  readonly sampled: number[];
+  computedPrompt: number;
+}
+
+/**
+ * Owns the slots, the queue and the native context: carries out what the slot plan decides and hands every event of
+ * a step to the request it belongs to.
+ */
+export class EngineLoop {
+  readonly #options: EngineLoopOptions;
+  readonly #table: SlotTable;
+  readonly #estimate = new WaitEstimate();
+  readonly #waiting: Waiting[] = [];
+  readonly #running = new Map<number, Running>();
+  #context: NativeContext | null = null;
+  #lastJobId = 0;
+  #idleListeners: (() => void)[] = [];
+
+  constructor(options: EngineLoopOptions) {
+    this.#options = options;
+    this.#table = new SlotTable(options.slots, options.cellCount);
+  }
+
+  /** The context reports to `onStep` and is made after this object, so it comes in here. */
+  attach(context: NativeContext): void {
+    this.#context = context;
+  }
+
+  /** Takes a task or throws `engine_busy`. Its bound must fit the cache. */
+  submit(task: GenerationTask, sink: TaskSink): TaskTicket {
+    const waiting: Waiting = { task, sink };
+    this.#waiting.push(waiting);
+    this.#startWaiting();
+    if (this.#waiting.length > this.#options.maxPending) {
+      this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+      throw new ApiError("engine_busy", {
+        retryAfterSeconds: this.#estimate.seconds(this.#waiting.length + this.#running.size, this.#options.slots),
+        source: "backend",
+      });
+    }
+    this.#options.onChange();
+    return { cancel: () => this.#cancel(waiting) };
+  }
+
+  /** Requests start strictly in the order in which they came, so that a long one is not passed for ever. */
+  #startWaiting(): void {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      const { labels, maxTokens, reuseLimit } = next.task;
+      const decision = this.#table.claim({ labels, reuseLimit, boundCells: labels.tokens.length + maxTokens });
+      if (decision.kind === "wait") return;
+      this.#waiting.shift();
+      this.#start(next, decision);
+    }
+  }
+
+  #start({ task, sink }: Waiting, decision: Started): void {
+    const context = this.#context;
+    if (context === null) throw new Error("the loop has no context");
+    const { sequenceId, copyFromSequenceId, keepTokens } = decision;
+    const jobId = (this.#lastJobId += 1);
+    const startedAtMs = this.#options.clock.monotonicMs();
+    this.#running.set(jobId, { task, sink, sequenceId, keepTokens, startedAtMs, sampled: [], computedPrompt: 0 });
+    sink.started(keepTokens);
+    try {
+      for (const id of decision.evict) context.clearSequence(id);
+      const { tokens } = task.labels;
+      const place = { jobId, sequenceId, copyFromSequenceId, keepTokens };
+      context.submit({ ...task.job, ...place, tokens, maxTokens: task.maxTokens });
+    } catch (thrown) {
+      const message = thrown instanceof Error ? thrown.message : String(thrown);
+      this.#end(jobId, {
+        ...NOTHING_COMPUTED,
+        reason: "failed",
+        failure: { code: nativeErrorCode(thrown) ?? "internal", message },
+      });
+    }
+  }
+
+  #cancel(waiting: Waiting): void {
+    const place = this.#waiting.indexOf(waiting);
+    if (place >= 0) {
+      this.#waiting.splice(place, 1);
+      waiting.sink.finished(NOTHING_COMPUTED);
+      this.#startWaiting();
+      this.#settle();
+      return;
+    }
+    for (const [jobId, { sink }] of this.#running) if (sink === waiting.sink) this.#context?.cancel(jobId);
+  }
+
+  /** Everything that happened in one decode step; called by the native core on this thread. */
+  onStep(events: StepEvents): void {
+    for (const { jobId, computedTokens } of events.prompts) {
+      const running = this.#running.get(jobId);
+      if (running === undefined) continue;
+      this.#options.onTokens("prompt", Math.max(0, computedTokens - running.computedPrompt));
+      running.computedPrompt = computedTokens;
+    }
+    const logprobs = logprobsByJob(events.logprobs);
+    const { records, text } = events;
+    for (let at = 0; at + STEP_RECORD_WORDS <= records.length; at += STEP_RECORD_WORDS) {
+      const jobId = records[at] ?? 0;
+      const running = this.#running.get(jobId);
+      if (running === undefined) continue;
+      const token = records[at + 1] ?? 0;
+      running.sampled.push(token);
+      const bytes = text.subarray(records[at + 2], records[at + 3]);
+      running.sink.token({ token, bytes, logprobs: logprobs.get(jobId)?.shift() ?? null });
+    }
+    if (records.length > 0) this.#options.onTokens("completion", records.length / STEP_RECORD_WORDS);
+    for (const rows of events.sensed) this.#running.get(rows.jobId)?.sink.sensed(rows);
+    for (const finished of events.finished) this.#finish(finished);
+  }
+
+  #finish(finished: JobFinished): void {
+    const running = this.#running.get(finished.jobId);
+    if (running === undefined) return;
+    const { errorCode, errorMessage } = finished;
+    this.#end(finished.jobId, {
+      reason: finished.reason,
+      textEndBytes: finished.textEndBytes,
+      cachedPromptTokens: running.keepTokens,
+      computedPromptTokens: finished.computedPromptTokens,
+      computedCompletionTokens: finished.computedCompletionTokens,
+      editedRows: finished.editedRows,
+      failure:
+        finished.reason === "failed" ? { code: errorCode ?? "internal", message: errorMessage ?? "no message" } : null,
+    });
+  }
+
+  #end(jobId: number, account: TaskAccount): void {
+    const running = this.#running.get(jobId);
+    if (running === undefined) return;
+    this.#running.delete(jobId);
+    this.#estimate.record(this.#options.clock.monotonicMs() - running.startedAtMs);
+    if (account.failure !== null) this.#context?.clearSequence(running.sequenceId);
+    this.#table.release(running.sequenceId, heldCells(running, account));
+    running.sink.finished(account);
+    this.#startWaiting();
+    this.#settle();
+  }
+
+  #settle(): void {
+    this.#options.onChange();
+    if (this.#running.size > 0 || this.#waiting.length > 0) return;
+    for (const listener of this.#idleListeners.splice(0)) listener();
+  }
+
+  /** Resolves when nothing runs and nothing waits. */
+  whenIdle(): Promise<void> {
+    if (this.#running.size === 0 && this.#waiting.length === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#idleListeners.push(resolve));
+  }
+
+  cancelAll(): void {
+    for (const waiting of [...this.#waiting]) this.#cancel(waiting);
+    for (const jobId of this.#running.keys()) this.#context?.cancel(jobId);
+  }
+
+  get waitingCount(): number {
+    return this.#waiting.length;
+  }
+  get freeCells(): number {
+    return this.#table.freeCells;
+  }
+  get cellCount(): number {
+    return this.#table.cellCount;
+  }
+  running(): RunningTask[] {
+    return [...this.#running.values()].map(({ task, keepTokens, computedPrompt, sampled }) => ({
+      label: task.label,
+      cachedPromptTokens: keepTokens,
+      computedPromptTokens: computedPrompt,
+      computedCompletionTokens: sampled.length,
+    }));
+  }
+}
+
+/**
+ * Cells that surely hold what they should: the whole prompt once a token was sampled, and every sampled token but the
+ * last, which never went through the model. After a failure nothing is trusted.
+ */
+function heldCells({ task, keepTokens, sampled }: Running, account: TaskAccount): CellLabels {
+  if (account.failure !== null) return NO_CELLS;
+  const { tokens } = task.labels;
+  if (sampled.length === 0) {
+    const computed = Math.min(tokens.length, keepTokens + account.computedPromptTokens);
+    return { ...task.labels, tokens: tokens.slice(0, computed) };
+  }
+  const held = new Int32Array(tokens.length + sampled.length - 1);
+  held.set(tokens);
+  held.set(sampled.slice(0, -1), tokens.length);
+  return { ...task.labels, tokens: held };
+}
