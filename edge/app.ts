@@ -39,7 +39,7 @@ function appOf(
   app.use(requestIdentity(deps));
   if (options.crossOrigin) app.use(crossOrigin());
   for (const route of routes) {
-    if (route.access === "key") app.on(route.method, route.path, requireKey(deps.authenticator));
+    if (route.access === "key") app.on(route.method, route.path, requireKey(deps));
     if (route.takesWork) app.on(route.method, route.path, refuseWhenDraining(deps));
     app.on(route.method, route.path, route.answer);
   }

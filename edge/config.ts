@@ -59,20 +59,16 @@ const timeoutsSchema = z.strictObject({
 
 const bandSchema = z.strictObject({
   name: z.string().min(1).describe("The band's name, as in `X-Steerage-Band`."),
-  priority: z.int().default(0).describe("Higher bands are served first."),
-  saturation_ceiling: z
-    .number()
-    .gt(0)
-    .max(1)
-    .default(1)
-    .describe("Share of the pool's capacity that the band may fill."),
-  queue_ttl: duration("60s").describe("How long a request of the band may wait."),
+  priority: z
+    .int()
+    .default(0)
+    .describe("Orders the bands: a wish above a project's highest band is brought down to it."),
 });
 
 const DEFAULT_BANDS = [
-  { name: "interactive", priority: 100, saturation_ceiling: 1, queue_ttl: "30s" },
-  { name: "default", priority: 50, saturation_ceiling: 0.9, queue_ttl: "60s" },
-  { name: "bulk", priority: 0, saturation_ceiling: 0.7, queue_ttl: "300s" },
+  { name: "interactive", priority: 100 },
+  { name: "default", priority: 50 },
+  { name: "bulk", priority: 0 },
 ];
 
 const admissionSchema = z
@@ -84,6 +80,7 @@ const admissionSchema = z
       .describe("The bands: interactive, default and bulk when not given."),
     default_band: z.string().default("default").describe("The band of requests that name none."),
     band_header: z.string().default("X-Steerage-Band").describe("The header by which a caller wishes for a band."),
+    queue_ttl: duration("60s").describe("How long a request may wait for a replica."),
     queue_capacity_per_band: z.int().min(1).default(1_024).describe("Most requests waiting in one band of one pool."),
     queue_capacity_bytes: size("256MiB").describe("Most bytes of request bodies waiting in one pool."),
     queue_ttl_without_replica: duration("10s").describe("How long a request waits when there is no machine at all."),

@@ -6,7 +6,7 @@ import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
 import type { Fleet } from "./ports/fleet.ts";
 import type { HostAuthenticator } from "./ports/host-authenticator.ts";
 import type { Ledger, Price } from "./ports/ledger.ts";
-import type { Authenticator } from "./ports/principal.ts";
+import type { Authenticator, Principal } from "./ports/principal.ts";
 import type { ResponseWriter } from "./ports/response-writer.ts";
 import type { Signer } from "./ports/signer.ts";
 
@@ -69,6 +69,8 @@ export interface EdgeDeps {
   readonly randomBytes: RandomBytes;
   readonly settings: HttpSettings;
   readonly authenticator: Authenticator;
+  /** The one principal of everybody where keys are switched off; null where a key is needed. */
+  readonly everybody: Principal | null;
   readonly hostAuthenticator: HostAuthenticator;
   readonly fleet: Fleet;
   readonly ledger: ReportedUsage;

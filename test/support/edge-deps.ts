@@ -100,6 +100,7 @@ export function fakeEdge(): FakeEdge {
       authenticate: (credential) =>
         credential === GOOD_KEY ? Promise.resolve(PRINCIPAL) : Promise.reject(new ApiError("invalid_api_key")),
     },
+    everybody: null,
     hostAuthenticator: {
       authenticateHost: (token) =>
         token === HOST_TOKEN ? Promise.resolve("gpu-1") : Promise.reject(new ApiError("host_unauthorized")),

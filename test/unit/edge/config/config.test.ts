@@ -46,14 +46,19 @@ describe("the edge's configuration", () => {
           generation: 600_000,
           total: 1_800_000,
         },
-        admission: { default_band: "default", queue_capacity_per_band: 1_024, queue_capacity_bytes: 256 * 2 ** 20 },
+        admission: {
+          default_band: "default",
+          queue_ttl: 60_000,
+          queue_capacity_per_band: 1_024,
+          queue_capacity_bytes: 256 * 2 ** 20,
+        },
       },
       control: { unreachable_after: 10_000 },
     });
     expect(config.router.admission.bands).toEqual([
-      { name: "interactive", priority: 100, saturation_ceiling: 1, queue_ttl: 30_000 },
-      { name: "default", priority: 50, saturation_ceiling: 0.9, queue_ttl: 60_000 },
-      { name: "bulk", priority: 0, saturation_ceiling: 0.7, queue_ttl: 300_000 },
+      { name: "interactive", priority: 100 },
+      { name: "default", priority: 50 },
+      { name: "bulk", priority: 0 },
     ]);
   });
 

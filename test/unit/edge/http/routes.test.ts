@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { createAdminApp, createAgentApp, createApp, createMetricsApp } from "../../../../edge/app.ts";
 import { errorBodyOf } from "../../../support/error-body.ts";
-import { fakeEdge, GOOD_KEY, HOST_TOKEN, MODEL } from "../../../support/edge-deps.ts";
+import { fakeEdge, GOOD_KEY, HOST_TOKEN, MODEL, PRINCIPAL } from "../../../support/edge-deps.ts";
 
 const CHAT = "/v1/chat/completions";
 const question = { model: MODEL.id, messages: [{ role: "user", content: "Hello" }] };
@@ -78,6 +78,19 @@ describe("authentication", () => {
     const { get } = setUp();
     const response = await get(`/v1/models?api_key=${GOOD_KEY}&key=${GOOD_KEY}`, { "x-api-key": GOOD_KEY });
     expect(response.status).toBe(401);
+  });
+});
+
+describe("keys switched off", () => {
+  it("make everybody one principal, with or without a header", async () => {
+    const { deps, dispatched } = fakeEdge();
+    const app = createApp({ ...deps, everybody: { ...PRINCIPAL, keyId: "everybody" } });
+    for (const authorization of ["", "Bearer whatever"]) {
+      const headers = { "content-type": "application/json", ...(authorization === "" ? {} : { authorization }) };
+      const response = await app.request(CHAT, { method: "POST", body: JSON.stringify(question), headers });
+      expect(response.status).toBe(200);
+    }
+    expect(dispatched.map(({ principal }) => principal.keyId)).toEqual(["everybody", "everybody"]);
   });
 });
 
