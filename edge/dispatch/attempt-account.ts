@@ -1,0 +1,40 @@
+import type { ReplicaTarget } from "../ports/coordinator.ts";
+import type { EndedAttempt, TokenCounts } from "../ports/ledger.ts";
+import type { RelayResult } from "./relay-result.ts";
+
+export interface AttemptToAccount {
+  readonly requestId: string;
+  readonly attempt: number;
+  readonly target: Pick<ReplicaTarget, "kind">;
+  readonly result: RelayResult;
+  readonly inputTokensEstimate: number;
+  /** Another attempt followed. */
+  readonly superseded: boolean;
+}
+
+const NOTHING: TokenCounts = { promptTokens: 0, cachedTokens: 0, completionTokens: 0 };
+
+/**
+ * What one attempt computed and who pays. The engine's own usage is exact; without it a host's report will tell, and
+ * until then, as for endpoints for good, our count stands: the prompt once the machine had begun to answer, and a
+ * token for every chunk with text. Nothing begun, nothing billed.
+ */
+export function endedAttempt(account: AttemptToAccount): EndedAttempt {
+  const { requestId, attempt, target, result, inputTokensEstimate, superseded } = account;
+  const base = { requestId, attempt, unbilledReason: unbilledReason(result, superseded) };
+  if (result.nothingComputed) return { ...base, counts: NOTHING, exactness: "exact", awaitReport: false };
+  if (result.usage !== null) return { ...base, counts: result.usage, exactness: "exact", awaitReport: false };
+  return {
+    ...base,
+    counts: result.answering
+      ? { promptTokens: inputTokensEstimate, cachedTokens: 0, completionTokens: result.tokenEvents }
+      : NOTHING,
+    exactness: result.tokenEvents > 0 ? "counted" : "estimated",
+    awaitReport: target.kind === "host",
+  };
+}
+
+function unbilledReason(result: RelayResult, superseded: boolean): EndedAttempt["unbilledReason"] {
+  if (superseded) return "retry";
+  return result.kind === "failed" && result.tokenEvents === 0 ? "failed_before_first_token" : null;
+}

@@ -1,0 +1,33 @@
+import type { OnSettled } from "../ports/ledger.ts";
+import type { ResponseWriter } from "../ports/response-writer.ts";
+import type { InferenceRequest } from "./inference-request.ts";
+import { RequestRun } from "./request-run.ts";
+import { Reservations } from "./reservations.ts";
+import type { DispatcherDeps } from "./settings.ts";
+
+/** Carries requests through limits, admission, a machine and the ledger, and writes their answers. */
+export class Dispatcher {
+  readonly #deps: DispatcherDeps;
+  readonly #reservations: Reservations;
+
+  constructor(deps: DispatcherDeps) {
+    this.#deps = deps;
+    const { limits, clock, logger, settings } = deps;
+    this.#reservations = new Reservations({ limits, clock, logger, waitMs: settings.reportWaitMs });
+  }
+
+  /** Never rejects: every failure is written as an answer. Resolves when the last byte was handed to the writer. */
+  async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
+    await new RequestRun(this.#deps, this.#reservations, request, writer).run();
+  }
+
+  /** The ledger's listener: reservations of attempts that were cut are settled by the machine's exact count. */
+  get onSettled(): OnSettled {
+    return this.#reservations.onSettled;
+  }
+
+  /** Reservations that wait for a machine's report. */
+  get openReservations(): number {
+    return this.#reservations.waiting;
+  }
+}

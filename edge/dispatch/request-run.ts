@@ -1,0 +1,355 @@
+import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
+import { REQUEST_ID_HEADER, ROUTE_HEADER } from "../../shared/protocol/headers.ts";
+import { hashOfReceipt } from "../../shared/steering/receipt.ts";
+import type { AdmitDecision, ReplicaTarget } from "../ports/coordinator.ts";
+import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledger.ts";
+import type { ResponseWriter } from "../ports/response-writer.ts";
+import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
+import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
+import { endedAttempt } from "./attempt-account.ts";
+import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./bounds.ts";
+import { ClientAnswer } from "./client-answer.ts";
+import { HeldClaim } from "./held-claim.ts";
+import type { InferenceRequest } from "./inference-request.ts";
+import { rateLimitHeaders } from "./rate-limit-headers.ts";
+import { refusalOf, type Refusal } from "./refusal.ts";
+import { Relay } from "./relay.ts";
+import type { RelayResult } from "./relay-result.ts";
+import type { HeldReservation, Reservations } from "./reservations.ts";
+import type { DispatcherDeps, PricedModel } from "./settings.ts";
+import { admitRequest, upstreamRequest } from "./upstream-request.ts";
+
+interface MadeAttempt {
+  readonly target: ReplicaTarget;
+  readonly result: RelayResult;
+}
+
+/** How a request ended before or after its attempts; what is told to the client comes last. */
+interface Ending {
+  readonly outcome: RequestOutcome;
+  readonly refusal: Refusal | null;
+}
+
+/** One request from its limits to its last byte. Everything it takes is given back on every way out. */
+export class RequestRun {
+  readonly #deps: DispatcherDeps;
+  readonly #reservations: Reservations;
+  readonly #request: InferenceRequest;
+  readonly #writer: ResponseWriter;
+  readonly #answer: ClientAnswer;
+  readonly #bounds: TokenBounds;
+  readonly #priced: PricedModel;
+  readonly #receivedAtMs: number;
+  readonly #attempts: MadeAttempt[] = [];
+  #relay: Relay | null = null;
+  #admitting = false;
+  #clientGone = false;
+  #expired = false;
+  #opened = false;
+  #queueMs: number | null = null;
+
+  constructor(deps: DispatcherDeps, reservations: Reservations, request: InferenceRequest, writer: ResponseWriter) {
+    const { clock, settings } = deps;
+    this.#deps = deps;
+    this.#reservations = reservations;
+    this.#request = request;
+    this.#writer = writer;
+    this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
+    this.#bounds = tokenBounds(request.route, request.envelope, request.bodyText, request.model);
+    this.#priced = settings.priceOf(request.model.id);
+    this.#answer = new ClientAnswer({
+      writer,
+      clock,
+      isStream: request.envelope.stream === true,
+      keepAliveMs: settings.keepAliveMs,
+    });
+    this.#answer.setHeaders({ [REQUEST_ID_HEADER]: request.requestId });
+  }
+
+  async run(): Promise<void> {
+    const { clock, settings, metrics } = this.#deps;
+    const incapable = this.#incapable();
+    if (incapable !== null) {
+      this.#answer.fail(refusalOf(incapable));
+      return;
+    }
+    metrics.requestStarted();
+    this.#writer.onClosed(() => this.#clientLeft());
+    const { totalMs } = settings.timeouts;
+    const cancelTotal = totalMs === 0 ? () => undefined : clock.after(totalMs, () => this.#timeIsUp());
+    let outcome: RequestOutcome = "failed";
+    try {
+      outcome = await this.#withReservation();
+    } catch (thrown) {
+      const error = toApiError(thrown);
+      if (error.code === "internal_error")
+        this.#deps.logger.error("a request failed unexpectedly", { request_id: this.#request.requestId }, thrown);
+      this.#answer.fail(refusalOf(error));
+    } finally {
+      cancelTotal();
+      const { ttftMs, tpotMs } = this.#pace();
+      metrics.requestEnded({ model: this.#request.model.id, outcome, ttftMs, tpotMs });
+    }
+  }
+
+  /** A model that does not do this kind of request at all: the caller's mistake, which takes no limit. */
+  #incapable(): ApiError | null {
+    const { model, route } = this.#request;
+    const capability = CAPABILITY_OF_ROUTE[route];
+    if (model.capabilities.length === 0 || model.capabilities.includes(capability)) return null;
+    return new ApiError("invalid_value", {
+      message: `The model '${model.id}' does not answer ${route}.`,
+      param: "model",
+    });
+  }
+
+  async #withReservation(): Promise<RequestOutcome> {
+    const { limits, ledger } = this.#deps;
+    const { requestId, principal } = this.#request;
+    const decision = await limits.reserve({
+      account: principal.account,
+      requestId,
+      scopes: [
+        { id: `key:${principal.keyId}`, limits: principal.keyLimits },
+        { id: `project:${principal.project}`, limits: principal.projectLimits },
+      ],
+      inputTokensEstimate: this.#bounds.inputTokensEstimate,
+      outputTokensLimit: this.#bounds.outputTokensLimit,
+      costBoundNanoUsd: costBoundNanoUsd(this.#bounds, this.#priced.price).toString(),
+    });
+    this.#answer.setHeaders(rateLimitHeaders(decision.state));
+    if (decision.kind === "refused") {
+      const { code, message, retryAfterSeconds } = decision;
+      ledger.shed(this.#openedRequest(), this.#elapsedMs());
+      this.#answer.fail(refusalOf(new ApiError(code, { message, retryAfterSeconds })));
+      return "shed";
+    }
+    const held = { requestId, account: principal.account, reservationId: decision.reservationId };
+    let ending: Ending;
+    try {
+      ending = await this.#attemptUntilAnswered();
+    } catch (thrown) {
+      this.#settle({ outcome: "failed", refusal: null }, held);
+      throw thrown;
+    }
+    this.#settle(ending, held);
+    this.#tell(ending);
+    return ending.outcome;
+  }
+
+  async #attemptUntilAnswered(): Promise<Ending> {
+    const tried: string[] = [];
+    for (;;) {
+      const attempt = this.#attempts.length + 1;
+      const decision = await this.#admit(attempt, tried);
+      if (decision.kind !== "claimed") return this.#notAdmitted(decision);
+      const { claim } = decision;
+      const held = new HeldClaim(this.#deps, this.#request.model.pool, claim);
+      let result: RelayResult | null = null;
+      try {
+        if (this.#clientGone || this.#expired) return this.#gaveUp();
+        result = await this.#attempt(claim.target, attempt);
+      } finally {
+        held.release(result?.claimResult ?? "cancelled", result?.busyForMs ?? null);
+      }
+      this.#attempts.push({ target: claim.target, result });
+      if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
+      if (result.kind === "completed" || result.kind === "cancelled") return { outcome: result.kind, refusal: null };
+      this.#logFailure(claim.target, attempt, result);
+      if (!result.retryable || attempt > this.#deps.settings.retries)
+        return { outcome: result.expired ? "expired" : "failed", refusal: result.refusal };
+      tried.push(claim.target.key);
+    }
+  }
+
+  async #admit(attempt: number, tried: readonly string[]): Promise<AdmitDecision> {
+    if (this.#clientGone || this.#expired) return { kind: "cancelled" };
+    const { coordinator, clock } = this.#deps;
+    const request = admitRequest(this.#request, attempt, tried);
+    const fromMs = clock.monotonicMs();
+    this.#admitting = true;
+    try {
+      // A waiting admit dies with the object that held it; its place is kept by the time of first arrival.
+      return await coordinator.admit(request).catch(() => coordinator.admit(request));
+    } finally {
+      this.#admitting = false;
+      if (attempt === 1) this.#queueMs = clock.monotonicMs() - fromMs;
+    }
+  }
+
+  #notAdmitted(decision: Exclude<AdmitDecision, { kind: "claimed" }>): Ending {
+    if (decision.kind === "cancelled") return this.#gaveUp();
+    const last = this.#attempts.at(-1)?.result.refusal ?? null;
+    // Whoever could answer was tried: the reason is the last machine's, not that none is left.
+    if (last !== null) return { outcome: "failed", refusal: last };
+    if (decision.kind === "refused") {
+      const { code, retryAfterSeconds } = decision;
+      return { outcome: "shed", refusal: refusalOf(new ApiError(code, { retryAfterSeconds })) };
+    }
+    const { available } = decision;
+    const message =
+      available.length === 0
+        ? `No replica of '${this.#request.model.id}' holds an SAE.`
+        : `No replica of '${this.#request.model.id}' holds the SAE that was asked for. Available: ${available.join(", ")}.`;
+    return {
+      outcome: "failed",
+      refusal: refusalOf(new ApiError("sae_not_available", { message, param: "steering.sae_id" })),
+    };
+  }
+
+  #gaveUp(): Ending {
+    return this.#expired && !this.#clientGone
+      ? { outcome: "expired", refusal: refusalOf(new ApiError("total_timeout")) }
+      : { outcome: "cancelled", refusal: null };
+  }
+
+  async #attempt(target: ReplicaTarget, attempt: number): Promise<RelayResult> {
+    const { clock, ledger, settings, upstream } = this.#deps;
+    const { requestId, envelope } = this.#request;
+    const outgoing = await upstreamRequest(this.#deps, this.#request, target, attempt);
+    this.#open();
+    ledger.attemptStarted({
+      requestId,
+      attempt,
+      backend: target.backend,
+      replica: target.replicaId,
+      epoch: target.epoch,
+    });
+    this.#answer.setHeaders({ [ROUTE_HEADER]: `${target.key};attempts=${attempt}` });
+    const relay = new Relay({
+      clock,
+      answer: this.#answer,
+      target,
+      isStream: envelope.stream === true,
+      clientWantsUsage: envelope.stream_options?.include_usage === true,
+      timeouts: settings.timeouts,
+    });
+    this.#relay = relay;
+    try {
+      const running = relay.run(upstream, outgoing);
+      // Both may have come while the request was signed.
+      if (this.#clientGone) relay.cancel();
+      else if (this.#expired) relay.expire("total_timeout");
+      return await running;
+    } finally {
+      this.#relay = null;
+    }
+  }
+
+  #clientLeft(): void {
+    this.#clientGone = true;
+    this.#relay?.cancel();
+    this.#leaveQueue();
+  }
+
+  #timeIsUp(): void {
+    this.#expired = true;
+    this.#relay?.expire("total_timeout");
+    this.#leaveQueue();
+  }
+
+  #leaveQueue(): void {
+    if (!this.#admitting) return;
+    const { requestId, model } = this.#request;
+    this.#deps.coordinator
+      .cancel(model.pool, requestId)
+      .catch((thrown: unknown) =>
+        this.#deps.logger.error("a waiting request could not be cancelled", { request_id: requestId }, thrown),
+      );
+  }
+
+  /** Gives the reservation back and writes the ledger's row, before the client hears the end. */
+  #settle(ending: Ending, held: HeldReservation): void {
+    const { ledger } = this.#deps;
+    const attempts = this.#endedAttempts();
+    const last = attempts.at(-1);
+    const counts = last === undefined || last.unbilledReason !== null ? NO_TOKENS : last.counts;
+    const own = { counts, costNanoUsd: costNanoUsd(counts, this.#priced.price) };
+    if (last?.awaitReport === true) this.#reservations.settleByReport(held, own);
+    else this.#reservations.settle(held, own);
+    if (!this.#opened) {
+      // Nothing was sent: a refusal for want of machines is a row of zeros, the caller's own fault is none.
+      if (ending.outcome === "shed") ledger.shed(this.#openedRequest(), this.#elapsedMs());
+      if (ending.outcome === "shed" || ending.outcome === "failed") return;
+      this.#open();
+    }
+    const answered = this.#attempts.at(-1);
+    ledger.settle({
+      requestId: this.#request.requestId,
+      outcome: ending.outcome,
+      attempts,
+      backend: answered?.target.backend ?? null,
+      steeringHash: hashOfReceipt(answered?.result.receipt ?? ""),
+      queueMs: this.#queueMs,
+      ...this.#pace(),
+      totalMs: this.#elapsedMs(),
+    });
+  }
+
+  #tell({ outcome, refusal }: Ending): void {
+    if (refusal !== null) this.#answer.fail(refusal);
+    else if (outcome === "completed") this.#answer.finish(this.#attempts.at(-1)?.result.tail ?? "");
+    else this.#answer.drop();
+  }
+
+  #endedAttempts(): EndedAttempt[] {
+    return this.#attempts.map(({ target, result }, place) =>
+      endedAttempt({
+        requestId: this.#request.requestId,
+        attempt: place + 1,
+        target,
+        result,
+        inputTokensEstimate: this.#bounds.inputTokensEstimate,
+        superseded: place < this.#attempts.length - 1,
+      }),
+    );
+  }
+
+  /** Once, and only when something is about to be sent: from here on there is a row. */
+  #open(): void {
+    if (this.#opened) return;
+    this.#deps.ledger.open(this.#openedRequest());
+    this.#opened = true;
+  }
+
+  #openedRequest(): OpenedRequest {
+    const { requestId, clientRequestId, receivedAtMs, principal, model, band } = this.#request;
+    const { account, project, keyId } = principal;
+    return {
+      requestId,
+      clientRequestId,
+      atMs: receivedAtMs,
+      account,
+      project,
+      keyId,
+      model: model.id,
+      band,
+      price: this.#priced.price,
+      priceVersion: this.#priced.priceVersion,
+    };
+  }
+
+  #pace(): { readonly ttftMs: number | null; readonly tpotMs: number | null } {
+    const result = this.#attempts.at(-1)?.result;
+    const first = result?.firstTokenAtMs ?? null;
+    const last = result?.lastTokenAtMs ?? null;
+    if (result === undefined || first === null || last === null) return { ttftMs: null, tpotMs: null };
+    const tokens = result.usage?.completionTokens ?? result.tokenEvents;
+    return { ttftMs: first - this.#receivedAtMs, tpotMs: tokens > 1 ? (last - first) / (tokens - 1) : null };
+  }
+
+  #elapsedMs(): number {
+    return Math.max(0, this.#deps.clock.monotonicMs() - this.#receivedAtMs);
+  }
+
+  #logFailure(target: ReplicaTarget, attempt: number, result: RelayResult): void {
+    this.#deps.logger.warn("an attempt failed", {
+      request_id: this.#request.requestId,
+      attempt,
+      backend: target.backend,
+      replica: target.replicaId,
+      code: result.refusal?.body.error.code,
+      status: result.refusal?.status,
+    });
+  }
+}

@@ -1,0 +1,75 @@
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import type { OnSettled, TokenCounts } from "../ports/ledger.ts";
+import type { Limits } from "../ports/limits.ts";
+
+export interface HeldReservation {
+  readonly requestId: string;
+  readonly account: string;
+  readonly reservationId: string;
+}
+
+export interface Spent {
+  readonly counts: TokenCounts;
+  readonly costNanoUsd: bigint;
+}
+
+interface Open {
+  readonly held: HeldReservation;
+  readonly cancelTimer: () => void;
+}
+
+/**
+ * Gives every reservation back exactly once: at once where the counts are final, else when the ledger learns them
+ * from the machine's report, or after a while with our own count, so that none is held for ever.
+ */
+export class Reservations {
+  readonly #limits: Limits;
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #waitMs: number;
+  readonly #open = new Map<string, Open>();
+
+  constructor(deps: { limits: Limits; clock: Clock; logger: Logger; waitMs: number }) {
+    this.#limits = deps.limits;
+    this.#clock = deps.clock;
+    this.#logger = deps.logger;
+    this.#waitMs = deps.waitMs;
+  }
+
+  /** Reservations that still wait for a machine's report. */
+  get waiting(): number {
+    return this.#open.size;
+  }
+
+  settle(held: HeldReservation, { counts, costNanoUsd }: Spent): void {
+    const settled = this.#limits.settle({
+      account: held.account,
+      reservationId: held.reservationId,
+      totalTokens: counts.promptTokens + counts.completionTokens,
+      completionTokens: counts.completionTokens,
+      costNanoUsd: costNanoUsd.toString(),
+    });
+    settled.catch((thrown: unknown) =>
+      this.#logger.error("a reservation could not be settled", { request_id: held.requestId }, thrown),
+    );
+  }
+
+  /** `own` is used when no report comes in time. */
+  settleByReport(held: HeldReservation, own: Spent): void {
+    const cancelTimer = this.#clock.after(this.#waitMs, () => this.#close(held.requestId, own));
+    this.#open.set(held.requestId, { held, cancelTimer });
+  }
+
+  /** For the ledger, as its listener. */
+  readonly onSettled: OnSettled = ({ requestId, counts, costNanoUsd }) =>
+    this.#close(requestId, { counts, costNanoUsd });
+
+  #close(requestId: string, spent: Spent): void {
+    const open = this.#open.get(requestId);
+    if (open === undefined) return;
+    this.#open.delete(requestId);
+    open.cancelTimer();
+    this.settle(open.held, spent);
+  }
+}

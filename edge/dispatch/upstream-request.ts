@@ -1,0 +1,91 @@
+import { effectiveSets } from "../../shared/steering/steering-set.ts";
+import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
+import type { UpstreamRequest } from "../ports/upstream.ts";
+import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
+import type { InferenceRequest } from "./inference-request.ts";
+import { editedBody } from "./request-body.ts";
+import type { DispatcherDeps } from "./settings.ts";
+
+/** What a request asks of a replica, from its envelope. */
+export function saeNeeds(envelope: InferenceRequest["envelope"]): Pick<AdmitRequest, "saeIds" | "needsSomeSae"> {
+  const named = [
+    ...effectiveSets(envelope.steering).map(({ sae_id }) => sae_id ?? null),
+    ...(envelope.return_sae_activations === null || envelope.return_sae_activations === undefined
+      ? []
+      : [envelope.return_sae_activations.sae_id ?? null]),
+  ];
+  return {
+    saeIds: [...new Set(named.filter((id) => id !== null))],
+    needsSomeSae: named.includes(null),
+  };
+}
+
+export function admitRequest(
+  request: InferenceRequest,
+  attempt: number,
+  excludedReplicas: readonly string[],
+): AdmitRequest {
+  return {
+    pool: request.model.pool,
+    requestId: request.requestId,
+    attempt,
+    project: request.principal.project,
+    band: request.band,
+    arrivedAtMs: request.receivedAtMs,
+    capability: CAPABILITY_OF_ROUTE[request.route],
+    ...saeNeeds(request.envelope),
+    excludedReplicas,
+    bodyBytes: request.bodyText.length,
+  };
+}
+
+/**
+ * The request as it travels to one replica: the caller's bytes with minimal edits, and of headers only what the
+ * machine needs. To a host it is signed; to an endpoint goes the operator's own key, never the caller's.
+ */
+export async function upstreamRequest(
+  deps: Pick<DispatcherDeps, "signer" | "settings">,
+  request: InferenceRequest,
+  target: ReplicaTarget,
+  attempt: number,
+): Promise<UpstreamRequest> {
+  const { route, envelope, bodyText, requestId, principal } = request;
+  const { injectUsage, timeouts, endpointKey } = deps.settings;
+  const text = editedBody(bodyText, { route, envelope, backendModel: target.model, injectUsage });
+  const body = new TextEncoder().encode(text);
+  const headers: Record<string, string> = {
+    "content-type": "application/json",
+    accept: envelope.stream === true ? "text/event-stream" : "application/json",
+  };
+  if (target.kind === "host") {
+    const token = await deps.signer.sign({
+      aud: target.backend,
+      jti: `${requestId}.${attempt}`,
+      method: "POST",
+      path: route,
+      body_sha256: await sha256Hex(body),
+      request_id: requestId,
+      attempt,
+      replica: target.replicaId,
+      cache_salt: principal.project,
+    });
+    headers["authorization"] = `Bearer ${token}`;
+  } else {
+    const key = endpointKey(target.backend);
+    if (key !== null) headers["authorization"] = `Bearer ${key}`;
+  }
+  return {
+    url: `${target.url.replace(/\/+$/, "")}${route}`,
+    method: "POST",
+    headers,
+    body,
+    dialTimeoutMs: timeouts.dialMs,
+  };
+}
+
+async function sha256Hex(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  let hex = "";
+  for (const byte of digest) hex += byte.toString(16).padStart(2, "0");
+  return hex;
+}

@@ -1,0 +1,62 @@
+import { z } from "zod";
+import type { TokenCounts } from "../ports/ledger.ts";
+import { parseJson } from "./refusal.ts";
+import { readUsage } from "./usage-reader.ts";
+
+/** Whole answers up to this are kept to read their usage; in longer ones only the last part is searched. */
+const MAX_KEPT_BYTES = 2 ** 20;
+
+const answerSchema = z.looseObject({
+  usage: z.unknown(),
+  steerage: z.looseObject({ steering: z.string().nullish() }).nullish(),
+});
+
+/** Keeps a bounded copy of a whole answer that passes by, and reads its usage at the end. */
+export class WholeTap {
+  #parts: Uint8Array[] = [];
+  #keptBytes = 0;
+  #cut = false;
+
+  push(chunk: Uint8Array): void {
+    // Buffers of a connection may be used again once they were handed over.
+    this.#parts.push(chunk.slice());
+    this.#keptBytes += chunk.length;
+    for (;;) {
+      const first = this.#parts[0];
+      if (first === undefined || this.#keptBytes - first.length < MAX_KEPT_BYTES) return;
+      this.#parts.shift();
+      this.#keptBytes -= first.length;
+      this.#cut = true;
+    }
+  }
+
+  read(): { readonly usage: TokenCounts | null; readonly receipt: string | null } {
+    const text = this.#text();
+    if (this.#cut) return { usage: readUsage(lastUsageIn(text)), receipt: null };
+    const result = answerSchema.safeParse(parseJson(text));
+    if (!result.success) return { usage: null, receipt: null };
+    return { usage: readUsage(result.data.usage), receipt: result.data.steerage?.steering ?? null };
+  }
+
+  #text(): string {
+    const decoder = new TextDecoder("utf-8");
+    let text = "";
+    for (const part of this.#parts) text += decoder.decode(part, { stream: true });
+    this.#parts = [];
+    return text + decoder.decode();
+  }
+}
+
+/** Without the beginning there is no parsing: the last member called `usage` is cut out by its braces. */
+function lastUsageIn(text: string): unknown {
+  const start = text.lastIndexOf('"usage"');
+  const open = start === -1 ? -1 : text.indexOf("{", start);
+  if (open === -1) return undefined;
+  let depth = 0;
+  for (let at = open; at < text.length; at++) {
+    const character = text.charAt(at);
+    if (character === "{") depth++;
+    if (character === "}" && --depth === 0) return parseJson(text.slice(open, at + 1));
+  }
+  return undefined;
+}
