@@ -73,7 +73,7 @@ function nodeHeaderArguments() {
 function fingerprint(versions) {
   const hash = createHash("sha256");
   const sources = readdirSync(join(nativeDir, "src"))
-    .sort()
+    .toSorted()
     .map((name) => join(nativeDir, "src", name));
   for (const file of [join(nativeDir, "binding.gyp"), fileURLToPath(import.meta.url), ...sources]) {
     hash.update(relative(root, file)).update("\0").update(readFileSync(file)).update("\0");

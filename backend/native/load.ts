@@ -33,14 +33,12 @@ const binsDirSchema = z.object({ binsDir: z.string() });
 const buildMetadataSchema = z.object({
   buildOptions: z.object({ llamaCpp: z.object({ release: z.string() }) }),
 });
-const functionSchema = z.custom<(...args: never[]) => unknown>((value) => typeof value === "function");
-const addonSchema = z.object({
-  interfaceVersion: z.number(),
-  llamaRelease: z.string(),
-  initialize: functionSchema,
-  loadModel: functionSchema,
-  loadSae: functionSchema,
-});
+const addonVersionsSchema = z.object({ interfaceVersion: z.number(), llamaRelease: z.string() });
+const addonSchema = z.custom<NativeAddon>(
+  (value) =>
+    addonVersionsSchema.safeParse(value).success &&
+    ["initialize", "loadModel", "loadSae"].every((name) => typeof Reflect.get(Object(value), name) === "function"),
+);
 const errorCodeSchema = z.object({ code: z.enum(NATIVE_ERROR_CODES) });
 
 /** The code of an error that the addon threw, or null for any other value. */
@@ -126,7 +124,7 @@ function openAddon(path: string): NativeAddon {
         `${NATIVE_INTERFACE_VERSION}: run \`node scripts/build-native.mjs\``,
     );
   }
-  return module.exports as NativeAddon;
+  return checked.data;
 }
 
 /** Structures are passed by value between the addon and the libraries, so their releases must be the same. */

@@ -333,7 +333,9 @@ void DecodeLoop::afterToken(Job& job, int32_t token, size_t textStart, StepEvent
   job.sampledTokens++;
   counters_.completionTokens++;
   const auto stop = job.stops->feed(events.text.data() + textStart, events.text.size() - textStart);
-  if (llama_vocab_is_eog(model_->vocab(), token)) {
+  // A grammar that is through allows nothing further, so it ends even a job that ignores the end.
+  const bool mayIgnoreEnd = job.options.ignoreEndOfGeneration && job.options.sampler.grammar.empty();
+  if (llama_vocab_is_eog(model_->vocab(), token) && !mayIgnoreEnd) {
     finish(job, FinishReason::EndOfGeneration, events);
   } else if (stop) {
     JobFinished finished;

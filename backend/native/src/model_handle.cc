@@ -31,9 +31,6 @@ std::shared_ptr<ModelHandle> ModelHandle::load(const ModelSettings& settings) {
 
 ModelHandle::ModelHandle(llama_model* model) : model_(model), vocab_(llama_model_get_vocab(model)) {
   readFacts();
-  for (llama_token token = 0; token < facts_.vocabularySize; token++) {
-    if (llama_vocab_is_eog(vocab_, token)) endOfGeneration_.push_back(token);
-  }
 }
 
 ModelHandle::~ModelHandle() { llama_model_free(model_); }

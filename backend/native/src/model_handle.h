@@ -55,8 +55,6 @@ class ModelHandle {
   /// Appends the token's bytes. The token must lie inside the vocabulary.
   void appendTokenBytes(llama_token token, bool renderSpecial, std::string& out) const;
   void requireToken(llama_token token, const char* what) const;
-  /// Every token that ends a generation, ascending.
-  const std::vector<llama_token>& endOfGenerationTokens() const { return endOfGeneration_; }
   int uses() const { return uses_.load(); }
 
  private:
@@ -67,7 +65,6 @@ class ModelHandle {
   llama_model* model_;
   const llama_vocab* vocab_;
   ModelFacts facts_;
-  std::vector<llama_token> endOfGeneration_;
   std::atomic<int> uses_{0};
 };
 

@@ -64,7 +64,7 @@ SamplerChain::SamplerChain(const ModelHandle& model, const JobOptions& job, int 
   llama_sampler_chain_params params = llama_sampler_chain_default_params();
   params.no_perf = true;
   chain_.reset(llama_sampler_chain_init(params));
-  addLogitBias(model, job);
+  addLogitBias(model, settings);
   if (settings.penalises() && settings.penaltyWindow != 0) {
     const int window = settings.penaltyWindow < 0 ? contextTokens : settings.penaltyWindow;
     add(llama_sampler_init_penalties(vocabularySize_, window, settings.repeatPenalty, settings.frequencyPenalty,
@@ -83,15 +83,12 @@ SamplerChain::SamplerChain(const ModelHandle& model, const JobOptions& job, int 
   if (!settings.grammar.empty()) openGrammar(model, settings);
 }
 
-void SamplerChain::addLogitBias(const ModelHandle& model, const JobOptions& job) {
+void SamplerChain::addLogitBias(const ModelHandle& model, const SamplerSettings& settings) {
   std::map<llama_token, float> biases;
-  for (const auto& [token, bias] : job.sampler.logitBias) biases[token] += bias;
+  for (const auto& [token, bias] : settings.logitBias) biases[token] += bias;
   int32_t suppressedCount = 0;
   const llama_token* suppressed = llama_vocab_get_suppress_tokens(model.vocab(), &suppressedCount);
   for (int32_t i = 0; i < suppressedCount; i++) biases[suppressed[i]] = -INFINITY;
-  if (job.ignoreEndOfGeneration) {
-    for (const llama_token token : model.endOfGenerationTokens()) biases[token] = -INFINITY;
-  }
   if (biases.empty()) return;
   std::vector<llama_logit_bias> list;
   list.reserve(biases.size());

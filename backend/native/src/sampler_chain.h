@@ -31,7 +31,7 @@ class SamplerChain {
   using SamplerPtr = std::unique_ptr<llama_sampler, Free>;
 
   void add(llama_sampler* sampler) { llama_sampler_chain_add(chain_.get(), sampler); }
-  void addLogitBias(const ModelHandle& model, const JobOptions& job);
+  void addLogitBias(const ModelHandle& model, const SamplerSettings& settings);
   void openGrammar(const ModelHandle& model, const SamplerSettings& settings);
   llama_token_data_array fill(const float* logits, CandidateBuffer& buffer) const;
   /// Whether the grammar lets this token come next.
