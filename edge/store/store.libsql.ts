@@ -1,0 +1,191 @@
+import type { Client, Transaction } from "@libsql/client";
+import type { Clock } from "../../shared/time/clock.ts";
+import type { HostRecord, KeyAdministration, KeyRecord, KeyStore, NewKey } from "../ports/key-store.ts";
+import type {
+  ProofRequest,
+  ProofSnapshot,
+  SpentByScope,
+  StoredPrice,
+  UsageBatch,
+  UsagePageRequest,
+  UsageRow,
+  UsageStore,
+} from "../ports/usage-store.ts";
+import { databaseOver, type Database } from "./database.ts";
+import * as keyQueries from "./key-queries.ts";
+import { proofSnapshot } from "./proof-queries.ts";
+import * as usageQueries from "./usage-queries.ts";
+
+/** Everything that the edge and its commands keep in one database. */
+export type Store = KeyStore & KeyAdministration & UsageStore;
+
+export interface LibsqlStoreOptions {
+  readonly clock: Clock;
+  /** Opens a client; called again after a failure, since a connection that failed once may be unusable. */
+  readonly connect: () => Promise<Client>;
+  /** A file has one connection, so its transactions take turns; a server takes many at once. */
+  readonly isFile: boolean;
+  /** How long a transaction is repeated while another process holds the database's lock. */
+  readonly busyDeadlineMs?: number;
+}
+
+const BUSY_DEADLINE_MS = 15_000;
+const BUSY_PAUSE_MS = 50;
+
+/**
+ * The store over a libSQL client of any kind. A transaction that meets a lock is rolled back as a whole, its connection
+ * replaced, and repeated from the start; between the tries other calls have their turn.
+ */
+export class LibsqlStore implements Store {
+  readonly #options: LibsqlStoreOptions;
+  #client: Promise<Client> | null = null;
+  #turn: Promise<unknown> = Promise.resolve();
+  #closed = false;
+
+  constructor(options: LibsqlStoreOptions) {
+    this.#options = options;
+  }
+
+  findKey(keyId: string): Promise<KeyRecord | null> {
+    return this.#read((database) => keyQueries.findKey(database, keyId));
+  }
+
+  findHostByToken(tokenSha256: string): Promise<HostRecord | null> {
+    return this.#read((database) => keyQueries.findHostByToken(database, tokenSha256));
+  }
+
+  keyRevision(): Promise<number> {
+    return this.#read((database) => keyQueries.keyRevision(database));
+  }
+
+  createKey(key: NewKey): Promise<KeyRecord> {
+    return this.#transaction("write", (database) => keyQueries.createKey(database, key));
+  }
+
+  listKeys(): Promise<readonly KeyRecord[]> {
+    return this.#read((database) => keyQueries.listKeys(database));
+  }
+
+  revokeKey(keyId: string, atMs: number): Promise<boolean> {
+    return this.#transaction("write", (database) => keyQueries.revokeKey(database, keyId, atMs));
+  }
+
+  enrollHost(host: string, tokenSha256: string, atMs: number): Promise<HostRecord> {
+    return this.#transaction("write", (database) => keyQueries.enrollHost(database, host, tokenSha256, atMs));
+  }
+
+  listHosts(): Promise<readonly HostRecord[]> {
+    return this.#read((database) => keyQueries.listHosts(database));
+  }
+
+  revokeHost(host: string, atMs: number): Promise<boolean> {
+    return this.#transaction("write", (database) => keyQueries.revokeHost(database, host, atMs));
+  }
+
+  record(batch: UsageBatch): Promise<void> {
+    return this.#transaction("write", (database) => usageQueries.recordUsage(database, batch));
+  }
+
+  usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]> {
+    return this.#read((database) => usageQueries.usagePage(database, request));
+  }
+
+  proofSnapshot(request: ProofRequest): Promise<ProofSnapshot> {
+    return this.#transaction("read", (database) => proofSnapshot(database, request));
+  }
+
+  spent(): Promise<readonly SpentByScope[]> {
+    return this.#read((database) => usageQueries.spent(database));
+  }
+
+  priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number> {
+    return this.#transaction("write", (database) => usageQueries.priceVersion(database, prices, atMs));
+  }
+
+  /** Waits for what runs and closes the connection. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#turn;
+    await this.#drop();
+  }
+
+  #read<Result>(query: (database: Database) => Promise<Result>): Promise<Result> {
+    return this.#repeat(async (client) => query(databaseOver(client)));
+  }
+
+  #transaction<Result>(mode: "read" | "write", work: (database: Database) => Promise<Result>): Promise<Result> {
+    return this.#repeat(async (client) => {
+      const transaction: Transaction = await client.transaction(mode);
+      try {
+        const result = await work(databaseOver(transaction));
+        await transaction.commit();
+        return result;
+      } finally {
+        // Rolls back what was not committed; does nothing after a commit.
+        transaction.close();
+      }
+    });
+  }
+
+  async #repeat<Result>(work: (client: Client) => Promise<Result>): Promise<Result> {
+    const { clock, busyDeadlineMs = BUSY_DEADLINE_MS } = this.#options;
+    const giveUpAtMs = clock.monotonicMs() + busyDeadlineMs;
+    for (;;) {
+      try {
+        return await this.#inTurn(() => this.#once(work));
+      } catch (thrown) {
+        const cause = causeOf(thrown);
+        if (!isBusy(cause) || clock.monotonicMs() >= giveUpAtMs) throw cause;
+      }
+      await new Promise<void>((resolve) => clock.after(BUSY_PAUSE_MS, resolve));
+    }
+  }
+
+  async #once<Result>(work: (client: Client) => Promise<Result>): Promise<Result> {
+    if (this.#closed) throw new Error("the store is closed");
+    this.#client ??= this.#options.connect();
+    try {
+      return await work(await this.#client);
+    } catch (thrown) {
+      if (this.#options.isFile && isOfDatabase(causeOf(thrown))) await this.#drop();
+      throw thrown;
+    }
+  }
+
+  #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
+    if (!this.#options.isFile) return work();
+    const result = this.#turn.then(work);
+    this.#turn = result.catch(() => null);
+    return result;
+  }
+
+  async #drop(): Promise<void> {
+    const client = this.#client;
+    this.#client = null;
+    try {
+      (await client)?.close();
+    } catch {
+      // It could not be opened, or is broken: there is nothing left to close.
+    }
+  }
+}
+
+/** Drizzle wraps what the client throws, and puts the statement's values into the message: they stay here. */
+function causeOf(thrown: unknown): unknown {
+  return thrown instanceof Error &&
+    thrown.name !== "StoreConflict" &&
+    thrown.cause instanceof Error &&
+    isWrapper(thrown)
+    ? causeOf(thrown.cause)
+    : thrown;
+}
+
+const isWrapper = (thrown: Error): boolean => !("code" in thrown);
+
+function codeOf(thrown: unknown): string {
+  return thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : "";
+}
+
+const isBusy = (thrown: unknown): boolean => /^SQLITE_(BUSY|LOCKED)/.test(codeOf(thrown));
+/** Anything but our own refusals, such as StoreConflict, leaves the connection in doubt. */
+const isOfDatabase = (thrown: unknown): boolean => codeOf(thrown) !== "" || thrown instanceof TypeError;

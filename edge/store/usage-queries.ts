@@ -1,0 +1,176 @@
+import { and, asc, desc, eq, getTableColumns, gt, gte, lt, or, sql, type SQL } from "drizzle-orm";
+import type { SQLiteColumn } from "drizzle-orm/sqlite-core";
+import type {
+  AttemptRow,
+  LateReport,
+  SpentByScope,
+  StoredPrice,
+  TimeRange,
+  UsageBatch,
+  UsagePageRequest,
+  UsageRow,
+} from "../ports/usage-store.ts";
+import { applyLateReport } from "../usage/late-report.ts";
+import { NOT_SETTLED } from "../usage/request-account.ts";
+import type { Database } from "./database.ts";
+import { attempts, hostCounters, prices, usage } from "./schema.ts";
+
+/** Below SQLite's bound on parameters of one statement, 32,766, at 27 columns. */
+const ROWS_PER_STATEMENT = 1_000;
+
+/** Runs in a transaction. */
+export async function recordUsage(database: Database, batch: UsageBatch): Promise<void> {
+  await upsertUsage(database, batch.usage);
+  await upsertAttempts(database, batch.attempts);
+  for (const rows of chunks(batch.counters)) {
+    await database
+      .insert(hostCounters)
+      .values(rows.map(({ hourMs, ...row }) => ({ ...row, hour: hourMs })))
+      .onConflictDoUpdate({
+        target: [hostCounters.host, hostCounters.edge, hostCounters.epoch, hostCounters.hour],
+        set: excluded(hostCounters, ["host", "edge", "epoch", "hour"]),
+        setWhere: sql`excluded.requests >= ${hostCounters.requests}`,
+      });
+  }
+  for (const late of batch.lateReports) await recordLateReport(database, late);
+}
+
+async function upsertUsage(database: Database, rows: readonly UsageRow[]): Promise<void> {
+  for (const part of chunks(rows)) {
+    await database
+      .insert(usage)
+      .values(part.map(usageValues))
+      .onConflictDoUpdate({
+        target: usage.requestId,
+        set: excluded(usage, ["requestId"]),
+        setWhere: sql`excluded.settled_at >= ${usage.settledAt}`,
+      });
+  }
+}
+
+async function upsertAttempts(database: Database, rows: readonly AttemptRow[]): Promise<void> {
+  for (const part of chunks(rows)) {
+    await database
+      .insert(attempts)
+      .values(part.map(({ endedHourMs, ...row }) => ({ ...row, endedHour: endedHourMs })))
+      .onConflictDoUpdate({
+        target: [attempts.requestId, attempts.attempt],
+        set: excluded(attempts, ["requestId", "attempt"]),
+        // What a host reported is never replaced by an edge's own count, nor a verdict by "not settled".
+        setWhere: sql`(excluded.ended_hour is not null or ${attempts.endedHour} is null)
+          and (coalesce(excluded.unbilled_reason, '') <> ${NOT_SETTLED} or ${attempts.unbilledReason} = ${NOT_SETTLED})`,
+      });
+  }
+}
+
+async function recordLateReport(database: Database, late: LateReport): Promise<void> {
+  const { requestId, attempt } = late.attempt;
+  const [attemptRow] = await database
+    .select()
+    .from(attempts)
+    .where(and(eq(attempts.requestId, requestId), eq(attempts.attempt, attempt)));
+  const [usageRow] = await database.select().from(usage).where(eq(usage.requestId, requestId));
+  const stored = {
+    attempt: attemptRow === undefined ? null : attemptRowOf(attemptRow),
+    usage: usageRow === undefined ? null : usageRowOf(usageRow),
+  };
+  const corrected = applyLateReport(stored, late);
+  if (corrected.attempt !== null) await upsertAttempts(database, [corrected.attempt]);
+  if (corrected.usage !== null) await upsertUsage(database, [corrected.usage]);
+}
+
+export async function usagePage(database: Database, request: UsagePageRequest): Promise<UsageRow[]> {
+  const { after } = request;
+  const isAfter =
+    after === null
+      ? undefined
+      : or(gt(usage.at, after.atMs), and(eq(usage.at, after.atMs), gt(usage.requestId, after.requestId)));
+  const rows = await database
+    .select()
+    .from(usage)
+    .where(and(within(usage.at, request), isAfter))
+    .orderBy(asc(usage.at), asc(usage.requestId))
+    .limit(request.limit);
+  return rows.map(usageRowOf);
+}
+
+export async function spent(database: Database): Promise<SpentByScope[]> {
+  return database
+    .select({
+      account: usage.account,
+      project: usage.project,
+      keyId: usage.keyId,
+      costNanoUsd: sql`sum(${usage.costNanoUsd})`.mapWith(String),
+    })
+    .from(usage)
+    .groupBy(usage.account, usage.project, usage.keyId);
+}
+
+/** Runs in a transaction. Only the newest list is compared with, so that every change of price has its own time. */
+export async function priceVersion(database: Database, list: readonly StoredPrice[], atMs: number): Promise<number> {
+  const [newest] = await database
+    .select({ version: prices.version })
+    .from(prices)
+    .orderBy(desc(prices.version))
+    .limit(1);
+  const wanted = list
+    .map(({ model, promptPer1k, cachedPer1k, completionPer1k }) => ({
+      model: model ?? "",
+      promptPer1k,
+      cachedPer1k,
+      completionPer1k,
+    }))
+    .toSorted((one, other) => (one.model < other.model ? -1 : 1));
+  if (newest !== undefined) {
+    const known = await database
+      .select({
+        model: prices.model,
+        promptPer1k: prices.promptPer1k,
+        cachedPer1k: prices.cachedPer1k,
+        completionPer1k: prices.completionPer1k,
+      })
+      .from(prices)
+      .where(eq(prices.version, newest.version))
+      .orderBy(asc(prices.model));
+    if (JSON.stringify(known) === JSON.stringify(wanted)) return newest.version;
+  }
+  const version = (newest?.version ?? 0) + 1;
+  for (const part of chunks(wanted)) {
+    await database.insert(prices).values(part.map((price) => ({ ...price, version, since: atMs })));
+  }
+  return version;
+}
+
+/** Half open, on any column of Unix milliseconds. */
+export function within(column: SQLiteColumn, range: TimeRange): SQL | undefined {
+  return and(
+    range.fromMs === null ? undefined : gte(column, range.fromMs),
+    range.toMs === null ? undefined : lt(column, range.toMs),
+  );
+}
+
+export function usageRowOf(row: typeof usage.$inferSelect): UsageRow {
+  const { at, settledAt, promptPer1k, cachedPer1k, completionPer1k, ...same } = row;
+  return { ...same, atMs: at, settledAtMs: settledAt, price: { promptPer1k, cachedPer1k, completionPer1k } };
+}
+
+export function attemptRowOf({ endedHour, ...same }: typeof attempts.$inferSelect): AttemptRow {
+  return { ...same, endedHourMs: endedHour };
+}
+
+function usageValues({ atMs, settledAtMs, price, ...same }: UsageRow): typeof usage.$inferInsert {
+  return { ...same, at: atMs, settledAt: settledAtMs, ...price };
+}
+
+/** Every column of a table but its key, from the row that could not be inserted. */
+function excluded(table: Parameters<typeof getTableColumns>[0], key: readonly string[]): Record<string, SQL> {
+  const set: Record<string, SQL> = {};
+  for (const [name, column] of Object.entries(getTableColumns(table))) {
+    if (!key.includes(name)) set[name] = sql.raw(`excluded."${column.name}"`);
+  }
+  return set;
+}
+
+function* chunks<Row>(rows: readonly Row[]): Generator<Row[]> {
+  for (let from = 0; from < rows.length; from += ROWS_PER_STATEMENT) yield rows.slice(from, from + ROWS_PER_STATEMENT);
+}
