@@ -1,0 +1,176 @@
+import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../admission/settings.ts";
+import type { EdgeConfig } from "../config.ts";
+import type { HttpSettings } from "../deps.ts";
+import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../dispatch/settings.ts";
+import type { FleetSettings } from "../fleet/settings.ts";
+import type { Price } from "../ports/ledger.ts";
+import type { ScopeLimits } from "../ports/limits.ts";
+import type { Authenticator, Principal } from "../ports/principal.ts";
+import type { StoredPrice } from "../ports/usage-store.ts";
+
+/** How often hosts should report. */
+const REPORT_EVERY_MS = 1_000;
+/** Hosts silent for longer serve nothing any more (`control.lost_after` of the design). */
+const LOST_AFTER_MS = 300_000;
+/** Load alone is told to the pools at most this often. */
+const PUSH_EVERY_MS = 100;
+const DRAIN_RETRY_AFTER_SECONDS = 5;
+
+/** What the rooms need of the configuration, in their own words. Both runtimes start from here. */
+export function httpSettings(config: EdgeConfig, version: string): HttpSettings {
+  const { admission, max_body_bytes } = config.router;
+  return {
+    edge: config.name,
+    version,
+    maxBodyBytes: max_body_bytes,
+    bands: admission.bands.map(({ name, priority }) => ({ name, priority })),
+    defaultBand: admission.default_band,
+    bandHeader: admission.band_header,
+    insecure: config.insecure,
+    drainRetryAfterSeconds: DRAIN_RETRY_AFTER_SECONDS,
+  };
+}
+
+export function admissionSettings({ router, control }: EdgeConfig): AdmissionSettings {
+  return {
+    ...DEFAULT_ADMISSION_SETTINGS,
+    staleAfterMs: router.stale_after,
+    unreachableAfterMs: control.unreachable_after,
+    queueTtlMs: router.admission.queue_ttl,
+    noMachineTtlMs: router.admission.queue_ttl_without_replica,
+    queueCapacityRequests: router.admission.queue_capacity_per_band,
+    queueCapacityBytes: router.admission.queue_capacity_bytes,
+    failureThreshold: router.failure_threshold,
+    cooldownMs: router.cooldown,
+  };
+}
+
+export function fleetSettings({ name, endpoints, models }: EdgeConfig): FleetSettings {
+  return {
+    edge: name,
+    reportEveryMs: REPORT_EVERY_MS,
+    lostAfterMs: LOST_AFTER_MS,
+    pushEveryMs: PUSH_EVERY_MS,
+    endpoints: endpoints.map((endpoint) => ({
+      id: endpoint.id,
+      url: endpoint.url,
+      models: endpoint.models,
+      pool: endpoint.pool ?? null,
+      weight: endpoint.weight,
+      priority: endpoint.priority,
+      slots: endpoint.slots,
+    })),
+    models: Object.fromEntries(
+      models.map((model) => [
+        model.name,
+        {
+          aliases: model.aliases,
+          description: model.description ?? null,
+          contextLength: model.context_length ?? null,
+          maxOutput: model.max_output ?? null,
+        },
+      ]),
+    ),
+  };
+}
+
+/** `secret` reads an environment variable; an endpoint whose variable is not set is a fault of the operator. */
+export function dispatchSettings(
+  config: EdgeConfig,
+  options: { readonly priceVersion: number; readonly secret: (name: string) => string | undefined },
+): DispatchSettings {
+  const { retries, timeouts, inject_usage } = config.router;
+  const keys = new Map<string, string>();
+  for (const { id, api_key_env } of config.endpoints) {
+    const key = api_key_env === undefined ? undefined : options.secret(api_key_env);
+    if (key !== undefined && key !== "") keys.set(id, key);
+  }
+  return {
+    ...DEFAULT_DISPATCH_SETTINGS,
+    retries,
+    injectUsage: inject_usage,
+    timeouts: {
+      ...DEFAULT_DISPATCH_SETTINGS.timeouts,
+      dialMs: timeouts.dial,
+      responseHeaderMs: timeouts.response_header,
+      firstTokenMs: timeouts.first_token,
+      idleMs: timeouts.idle,
+      generationMs: timeouts.generation,
+      totalMs: timeouts.total,
+    },
+    priceOf: (model) => ({ price: priceOf(config, model), priceVersion: options.priceVersion }),
+    endpointKey: (id) => keys.get(id) ?? null,
+  };
+}
+
+/** Endpoints whose `api_key_env` names a variable that is not set. */
+export function missingSecrets(config: EdgeConfig, secret: (name: string) => string | undefined): readonly string[] {
+  return config.endpoints.flatMap(({ id, api_key_env }) =>
+    api_key_env === undefined || (secret(api_key_env) ?? "") !== "" ? [] : [`${id}: ${api_key_env}`],
+  );
+}
+
+type ConfiguredPrice = EdgeConfig["auth"]["default_price"];
+
+export function priceOf({ auth }: EdgeConfig, model: string): Price {
+  return priceFrom(Object.hasOwn(auth.pricing, model) ? auth.pricing[model] : undefined, auth.default_price);
+}
+
+/** The whole list, for its version number. */
+export function priceList({ auth }: EdgeConfig): readonly StoredPrice[] {
+  return [
+    { model: null, ...priceFrom(undefined, auth.default_price) },
+    ...Object.entries(auth.pricing).map(([model, price]) => ({ model, ...priceFrom(price, auth.default_price) })),
+  ];
+}
+
+function priceFrom(own: ConfiguredPrice | undefined, fallback: ConfiguredPrice): Price {
+  const { prompt_per_1k, completion_per_1k, cached_per_1k } = own ?? fallback;
+  return {
+    promptPer1k: prompt_per_1k,
+    completionPer1k: completion_per_1k,
+    cachedPer1k: cached_per_1k ?? prompt_per_1k,
+  };
+}
+
+const NO_LIMITS: ScopeLimits = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+
+/** Who everybody is where `auth.enabled` is false. */
+export function everybodyOf({ auth }: EdgeConfig): Principal | null {
+  if (auth.enabled) return null;
+  return {
+    account: "local",
+    project: "local",
+    keyId: "everybody",
+    highestBand: null,
+    keyLimits: NO_LIMITS,
+    projectLimits: NO_LIMITS,
+  };
+}
+
+/** Keys without a rate of their own get the configured one; a rate of 0, here or there, means unlimited. */
+export function withDefaultRates(authenticator: Authenticator, { auth }: EdgeConfig): Authenticator {
+  const rate = (own: number | null, configured: number): number | null => {
+    const chosen = own ?? configured;
+    return chosen === 0 ? null : chosen;
+  };
+  return {
+    async authenticate(credential) {
+      const principal = await authenticator.authenticate(credential);
+      const { keyLimits, projectLimits } = principal;
+      return {
+        ...principal,
+        keyLimits: {
+          ...keyLimits,
+          requestsPerMinute: rate(keyLimits.requestsPerMinute, auth.default_rpm),
+          tokensPerMinute: rate(keyLimits.tokensPerMinute, auth.default_tpm),
+        },
+        projectLimits: {
+          ...projectLimits,
+          requestsPerMinute: rate(projectLimits.requestsPerMinute, 0),
+          tokensPerMinute: rate(projectLimits.tokensPerMinute, 0),
+        },
+      };
+    },
+  };
+}
