@@ -4,6 +4,9 @@ import { LOG_LEVELS } from "../../shared/logging/logger.ts";
 /** What a key-value cache cell is stored in; quantised ones need flash attention. */
 export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
 
+/** Builds of the llama.cpp libraries. */
+export const DEVICES = ["cpu", "cuda", "vulkan"] as const;
+
 /**
  * The file that `steerage-backend engine --options-json FILE` reads: everything one engine process needs to know.
  * Written by the host's launcher, in a folder that only its user may enter. Paths are absolute.
@@ -27,6 +30,8 @@ export const engineOptionsSchema = z.object({
   flash_attention: z.boolean(),
   /** 0 means the machine's physical cores. */
   threads: z.int().min(0),
+  /** Which build of the llama.cpp libraries to run on. */
+  device: z.enum(DEVICES).default("cpu"),
   /** Layers to offload; -1 means all that fit. */
   gpu_layers: z.int().min(-1),
   /** One proportion per device, or empty for llama.cpp's own choice. */

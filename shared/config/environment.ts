@@ -28,7 +28,9 @@ export function withEnvironment(
 }
 
 function valueOf(text: string, type: string): unknown {
-  if (type.startsWith("list")) return text === "" ? [] : text.split(",").map((entry) => entry.trim());
+  if (type.startsWith("list of ")) {
+    return text === "" ? [] : text.split(",").map((entry) => valueOf(entry.trim(), type.slice("list of ".length)));
+  }
   if (type === "boolean" && (text === "true" || text === "false")) return text === "true";
   if ((type.includes("integer") || type.includes("number")) && text.trim() !== "" && Number.isFinite(Number(text)))
     return Number(text);

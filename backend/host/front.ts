@@ -1,0 +1,129 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
+import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import { exchangeWithEngine } from "./engine-exchange.ts";
+import { readBody, sendError, sendJson } from "./http-answers.ts";
+import type { Replica } from "./replica.ts";
+import type { CheckedToken, TokenCheck } from "./token-check.ts";
+
+export interface FrontDeps {
+  readonly host: string;
+  readonly replicas: ReadonlyMap<string, Replica>;
+  readonly tokens: TokenCheck;
+  readonly maxBodyBytes: number;
+  readonly logger: Logger;
+  readonly clock: Clock;
+}
+
+/** A host's HTTP face: inference for edges that sign, health for everybody, nothing else. */
+export class Front {
+  readonly server: Server;
+  readonly #deps: FrontDeps;
+  readonly #routes: ReadonlySet<string> = new Set(INFERENCE_ROUTES);
+  #draining = false;
+
+  constructor(deps: FrontDeps) {
+    this.#deps = deps;
+    this.server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000 }, (request, response) => {
+      void this.#answer(request, response);
+    });
+  }
+
+  get draining(): boolean {
+    return this.#draining;
+  }
+
+  /** From now on new requests are refused; running ones go on. */
+  drain(): void {
+    this.#draining = true;
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    response.on("error", () => undefined);
+    try {
+      const path = (request.url ?? "/").split("?", 1)[0] ?? "/";
+      if (path === "/health" && (request.method === "GET" || request.method === "HEAD")) this.#health(response);
+      else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
+      else if (request.method === "POST") await this.#infer(path, request, response);
+      else sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow: "POST" });
+    } catch (thrown) {
+      this.#refuse(request, response, thrown);
+    }
+  }
+
+  async #infer(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.#draining) throw new ApiError("draining", { source: "backend" });
+    const token = await this.#deps.tokens.check(request.headers.authorization, "POST", path);
+    const body = await readBody(request, this.#deps.maxBodyBytes);
+    this.#deps.tokens.admit(token, body);
+    if (this.#draining) throw new ApiError("draining", { source: "backend" });
+    this.#handOver(token, body, request, response);
+  }
+
+  /** No await from the choice of the engine to the start of the exchange: what was read stays true. */
+  #handOver({ claims }: CheckedToken, body: Buffer, request: IncomingMessage, response: ServerResponse): void {
+    const replica = this.#deps.replicas.get(claims.replica);
+    if (replica === undefined) throw new ApiError("no_replica_available", { source: "backend" });
+    const engine = replica.engine;
+    if (engine === null || replica.state !== "ready") {
+      throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
+    }
+    if (replica.running.open >= replica.maxInFlight) {
+      const retryAfterSeconds = replica.running.waitSeconds(replica.slots);
+      throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds });
+    }
+    if (response.destroyed) return;
+    const names = { edge: claims.iss, requestId: claims.request_id, attempt: claims.attempt };
+    const running = replica.running.begin(names, engine.instance);
+    const startedAtMs = this.#deps.clock.monotonicMs();
+    exchangeWithEngine({
+      socketPath: engine.socketPath,
+      claims,
+      body,
+      contentType: request.headers["content-type"] ?? "application/json",
+      accept: request.headers.accept ?? "*/*",
+      response,
+      onEvents: (count) => running.sawEvents(count),
+      onEnd: (end) => {
+        running.close(end);
+        this.#deps.logger.debug("request over", {
+          request_id: claims.request_id,
+          attempt: claims.attempt,
+          replica: replica.name,
+          end,
+          ms: Math.round(this.#deps.clock.monotonicMs() - startedAtMs),
+        });
+      },
+    });
+  }
+
+  #refuse(request: IncomingMessage, response: ServerResponse, thrown: unknown): void {
+    const error = toApiError(thrown);
+    if (error.code === "internal_error") this.#deps.logger.error("request failed", {}, thrown);
+    else if (error.code === "host_unauthorized")
+      this.#deps.logger.warn("request refused", { code: error.code, reason: String(error.cause) });
+    else this.#deps.logger.debug("request refused", { code: error.code });
+    if (request.complete) {
+      sendError(response, error);
+      return;
+    }
+    // The rest of the body is not wanted: it is read away while the answer goes out, then the connection ends.
+    sendError(response, error, { connection: "close" });
+    request.resume();
+  }
+
+  #health(response: ServerResponse): void {
+    const replicas = [...this.#deps.replicas.values()].map((replica) => ({
+      id: replica.name,
+      state: replica.state,
+      in_flight: replica.running.open,
+    }));
+    sendJson(response, this.#draining ? 503 : 200, {
+      status: this.#draining ? "draining" : "ok",
+      host: this.#deps.host,
+      replicas,
+    });
+  }
+}

@@ -1,0 +1,273 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { chmod, mkdir, mkdtemp, rm } from "node:fs/promises";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { Agent } from "undici";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { Answer } from "../../shared/protocol/answer.ts";
+import type { HourCounter, Report } from "../../shared/protocol/report.ts";
+import { PROTOCOL_VERSION } from "../../shared/protocol/version.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import { type HostConfig, originOf } from "../config.ts";
+import { diskOf, mainMemory } from "../discovery/machine.ts";
+import { launcherOf } from "../launchers/launcher-of.ts";
+import { CounterDigest } from "./counter-digest.ts";
+import { EdgeKeys } from "./edge-keys.ts";
+import { EndedStore } from "./ended-store.ts";
+import { Front } from "./front.ts";
+import { Replica } from "./replica.ts";
+import { ReplayMemory } from "./replay-memory.ts";
+import { deliverReport } from "./report-delivery.ts";
+import { Reporter } from "./reporter.ts";
+import { TokenCheck } from "./token-check.ts";
+
+/** Ended requests in one report; the rest follows at once. */
+const ENDED_PER_REPORT = 500;
+const SYNC_EVERY_MS = 1_000;
+/** Sockets have about 100 bytes of path; a temporary folder longer than this is not used for them. */
+const LONGEST_RUN_FOLDER = 60;
+
+export interface RunningHost {
+  readonly port: number;
+  /** Ends: new requests are refused, running ones go on up to `drain_timeout`, then engines stop in order. */
+  stop(): Promise<void>;
+}
+
+export interface HostDeps {
+  readonly config: HostConfig;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** The program that engine processes are started from. */
+  readonly program: string;
+}
+
+/** Puts the rooms of a host together and starts it; resolves when it listens. Engines go on loading after that. */
+export async function startHost(deps: HostDeps): Promise<RunningHost> {
+  const host = new Host(deps);
+  try {
+    await host.start();
+  } catch (error) {
+    await host.abandon();
+    throw error;
+  }
+  return host;
+}
+
+class Host implements RunningHost {
+  readonly #deps: HostDeps;
+  readonly #epoch: number;
+  readonly #replicas = new Map<string, Replica>();
+  readonly #dispatcher = new Agent();
+  #reporters: Reporter[] = [];
+  #digests = new Map<string, CounterDigest>();
+  #front: Front | null = null;
+  #keys: EdgeKeys | null = null;
+  #ended: EndedStore | null = null;
+  #runFolder: string | null = null;
+  #seq = 0;
+  #origin = "";
+  #cancelSync = (): void => undefined;
+  #stopping: Promise<void> | null = null;
+  port = 0;
+
+  constructor(deps: HostDeps) {
+    this.#deps = deps;
+    this.#epoch = deps.clock.nowMs();
+  }
+
+  async start(): Promise<void> {
+    const { clock, config, logger } = this.#deps;
+    const folder = config.data;
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    this.#ended = new EndedStore({ file: path.join(folder, "ended.ndjson"), logger });
+    this.#keys = await EdgeKeys.open({
+      file: path.join(folder, "edge-keys.json"),
+      fingerprints: config.edge_key_fingerprints,
+      logger,
+    });
+    this.#runFolder = await makeRunFolder();
+    this.#makeReplicas(this.#runFolder, this.#ended);
+    this.#front = new Front({
+      host: config.host,
+      replicas: this.#replicas,
+      tokens: new TokenCheck({ host: config.host, keys: this.#keys, replays: new ReplayMemory(), clock }),
+      maxBodyBytes: config.max_body_bytes,
+      logger,
+      clock,
+    });
+    this.port = await listen(this.#front, config.listenAddress);
+    this.#origin = originOf(config, this.port);
+    for (const replica of this.#replicas.values()) replica.start();
+    this.#makeReporters();
+    for (const reporter of this.#reporters) reporter.start();
+    this.#syncRegularly(this.#ended);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  /** Gives back what a failed start took. */
+  async abandon(): Promise<void> {
+    this.#ended?.close();
+    await this.#dispatcher.close();
+    if (this.#runFolder !== null) await rm(this.#runFolder, { recursive: true, force: true });
+  }
+
+  async #stop(): Promise<void> {
+    const { config, logger } = this.#deps;
+    logger.info("draining", { in_flight: this.#inFlight() });
+    this.#front?.drain();
+    for (const replica of this.#replicas.values()) replica.drain();
+    this.#changed();
+    await this.#untilIdle(config.drain_timeout);
+    for (const replica of this.#replicas.values()) await replica.stop();
+    for (const reporter of this.#reporters) await reporter.stop();
+    await this.#lastReports();
+    this.#cancelSync();
+    this.#front?.server.close();
+    this.#front?.server.closeAllConnections();
+    await this.abandon();
+    logger.info("stopped", {});
+  }
+
+  #makeReplicas(runFolder: string, ended: EndedStore): void {
+    const { clock, config, logger, program } = this.#deps;
+    config.models.forEach((model, place) => {
+      const replica = new Replica({
+        name: model.name,
+        slots: model.slots ?? config.slots,
+        maxPending: model.max_pending ?? config.max_pending,
+        launcher: launcherOf(model, config, program),
+        settings: {
+          startupTimeoutMs: config.startup_timeout,
+          restartBaseMs: config.restart_base,
+          restartMaxMs: config.restart_max,
+        },
+        runFolder,
+        socketName: `e${place}`,
+        epoch: this.#epoch,
+        clock,
+        logger,
+        record: (entry) => void ended.add(entry),
+        onChange: () => this.#changed(),
+      });
+      this.#replicas.set(model.name, replica);
+    });
+  }
+
+  #makeReporters(): void {
+    const { clock, config, logger } = this.#deps;
+    this.#reporters = config.servers.map(
+      (server) =>
+        new Reporter({
+          server,
+          heartbeatMs: config.heartbeat_interval,
+          reconnectBaseMs: config.reconnect_base,
+          reconnectMaxMs: config.reconnect_max,
+          clock,
+          logger,
+          random: () => randomBytes(4).readUInt32LE() / 2 ** 32,
+          deliver: () => this.#deliver(server),
+        }),
+    );
+  }
+
+  #changed(): void {
+    for (const reporter of this.#reporters) reporter.changed();
+  }
+
+  #inFlight(): number {
+    let sum = 0;
+    for (const replica of this.#replicas.values()) sum += replica.running.size;
+    return sum;
+  }
+
+  async #untilIdle(limitMs: number): Promise<void> {
+    const { clock } = this.#deps;
+    const untilMs = clock.monotonicMs() + limitMs;
+    while (this.#inFlight() > 0 && clock.monotonicMs() < untilMs)
+      await new Promise<void>((resolve) => clock.after(50, resolve));
+  }
+
+  /** One report to one edge, and the use of its answer. */
+  async #deliver(server: string): Promise<{ answer: Answer; more: boolean }> {
+    const { clock, config } = this.#deps;
+    const [keys, ended] = [this.#keys, this.#ended];
+    if (keys === null || ended === null || config.token === null) throw new Error("not started");
+    const digest = this.#digests.get(server) ?? new CounterDigest();
+    this.#digests.set(server, digest);
+    const mine = this.#wantedBy(server);
+    const counters = digest.changed(ended.counters(mine), clock.monotonicMs());
+    const report = await this.#report(ended.waiting(mine, ENDED_PER_REPORT), counters);
+    const sentAtMs = clock.nowMs();
+    let answer: Answer;
+    try {
+      answer = await deliverReport({ server, token: config.token, report, dispatcher: this.#dispatcher });
+    } catch (error) {
+      digest.reset();
+      throw error;
+    }
+    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) ended.acknowledge(answer.ack_ended);
+    return { answer, more: report.ended.length === ENDED_PER_REPORT };
+  }
+
+  /** An edge gets the requests it sent; and those of names that no configured edge has, since someone must have them. */
+  #wantedBy(server: string): (edge: string) => boolean {
+    const name = this.#keys?.edgeOf(server) ?? null;
+    if (name === null) return () => true;
+    const others = new Set(this.#deps.config.servers.map((other) => this.#keys?.edgeOf(other) ?? null));
+    return (edge) => edge === name || !others.has(edge);
+  }
+
+  async #report(ended: Report["ended"], counters: HourCounter[]): Promise<Report> {
+    const { clock, config } = this.#deps;
+    const [memory, disk] = await Promise.all([mainMemory(), diskOf(config.data)]);
+    return {
+      protocol: PROTOCOL_VERSION,
+      host: config.host,
+      epoch: this.#epoch,
+      seq: this.#seq++,
+      at: clock.nowMs(),
+      url: this.#origin,
+      labels: config.labels,
+      replicas: [...this.#replicas.values()].map((replica) => replica.report()),
+      ended,
+      counters,
+      gpus: [],
+      memory,
+      disk,
+      weights: config.models.flatMap(({ source }) => (source === undefined ? [] : [source])),
+      draining: this.#front?.draining ?? false,
+    };
+  }
+
+  /** What ended while draining must reach the edges before this process is gone; what does not is on disk. */
+  async #lastReports(): Promise<void> {
+    await Promise.allSettled(this.#deps.config.servers.map((server) => this.#deliver(server)));
+    await this.#ended?.sync();
+  }
+
+  #syncRegularly(ended: EndedStore): void {
+    this.#cancelSync = this.#deps.clock.after(SYNC_EVERY_MS, () => {
+      void ended.sync();
+      this.#syncRegularly(ended);
+    });
+  }
+}
+
+async function listen(front: Front, { address, port }: { address: string; port: number }): Promise<number> {
+  front.server.listen(port, address);
+  await once(front.server, "listening");
+  return (front.server.address() as AddressInfo).port;
+}
+
+async function makeRunFolder(): Promise<string> {
+  const parent = tmpdir().length > LONGEST_RUN_FOLDER ? "/tmp" : tmpdir();
+  const folder = await mkdtemp(path.join(parent, "steerage-"));
+  await chmod(folder, 0o700);
+  return folder;
+}

@@ -1,0 +1,148 @@
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { EndedRequest, ReplicaReport, ReplicaState } from "../../shared/protocol/report.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import type { EngineEvent, EngineLoad, EngineReady } from "../ports/engine-events.ts";
+import { EngineSupervisor } from "../supervisor/engine-supervisor.ts";
+import type { Launcher } from "../supervisor/launcher.ts";
+import type { Lifecycle, LifecycleSettings } from "../supervisor/lifecycle.ts";
+import { RunningRequests } from "./running-requests.ts";
+
+export interface ReplicaOptions {
+  /** Id and public model name. */
+  readonly name: string;
+  readonly slots: number;
+  readonly maxPending: number;
+  readonly launcher: Launcher;
+  readonly settings: LifecycleSettings;
+  readonly runFolder: string;
+  readonly socketName: string;
+  readonly epoch: number;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly record: (entry: EndedRequest) => void;
+  readonly onChange: () => void;
+}
+
+/** One model on this host: its engine process, what that says of itself, and the requests it works on. */
+export class Replica {
+  readonly #options: ReplicaOptions;
+  readonly #supervisor: EngineSupervisor;
+  readonly running: RunningRequests;
+  #ready: EngineReady | null = null;
+  #load: EngineLoad | null = null;
+
+  constructor(options: ReplicaOptions) {
+    this.#options = options;
+    const logger = options.logger.with({ replica: options.name });
+    this.running = new RunningRequests({
+      replica: options.name,
+      epoch: options.epoch,
+      clock: options.clock,
+      record: options.record,
+      onChange: options.onChange,
+    });
+    this.#supervisor = new EngineSupervisor({
+      launcher: options.launcher,
+      runFolder: options.runFolder,
+      socketName: options.socketName,
+      clock: options.clock,
+      logger,
+      settings: options.settings,
+      listener: {
+        onChange: () => {
+          logger.info("replica state", { state: this.state, reason: this.lifecycle.reason ?? undefined });
+          options.onChange();
+        },
+        onEvent: (event) => this.#onEvent(event),
+        onInstanceEnd: (instance) => {
+          this.#load = null;
+          this.running.onInstanceEnd(instance);
+        },
+      },
+    });
+  }
+
+  get name(): string {
+    return this.#options.name;
+  }
+
+  get maxInFlight(): number {
+    return this.slots + this.#options.maxPending;
+  }
+
+  get slots(): number {
+    return this.#ready?.slots ?? this.#options.slots;
+  }
+
+  get lifecycle(): Lifecycle {
+    return this.#supervisor.state;
+  }
+
+  get state(): ReplicaState {
+    const { phase } = this.lifecycle;
+    return phase === "backing_off" ? "starting" : phase;
+  }
+
+  /** The engine that takes requests now. */
+  get engine(): { readonly instance: number; readonly socketPath: string } | null {
+    return this.#supervisor.current;
+  }
+
+  /** Whole seconds until the next start is due; 1 when that is not known. */
+  retryInSeconds(): number {
+    const { retryAtMs } = this.lifecycle;
+    if (retryAtMs === null) return 1;
+    return Math.max(1, Math.ceil((retryAtMs - this.#options.clock.monotonicMs()) / 1_000) + 1);
+  }
+
+  start(): void {
+    this.#supervisor.start();
+  }
+
+  drain(): void {
+    this.#supervisor.drain();
+  }
+
+  stop(): Promise<void> {
+    return this.#supervisor.stop();
+  }
+
+  report(): ReplicaReport {
+    const load = this.#load;
+    const inFlightByEdge = this.running.byEdge();
+    return {
+      id: this.name,
+      model: this.name,
+      engine: this.#ready?.engine ?? this.#options.launcher.engine,
+      state: this.state,
+      reason: this.lifecycle.reason,
+      slots: this.slots,
+      in_flight: Object.values(inFlightByEdge).reduce((sum, count) => sum + count, 0),
+      in_flight_by_edge: inFlightByEdge,
+      waiting: load?.waiting ?? 0,
+      free_kv_cells: load?.free_kv_cells ?? 0,
+      total_kv_cells: load?.total_kv_cells ?? 0,
+      tokens_per_second: load?.tokens_per_second ?? 0,
+      prefill_tokens_per_second: load?.prefill_tokens_per_second ?? 0,
+      context_length: this.#ready?.context_length ?? 0,
+      capabilities: this.#ready?.capabilities ?? [],
+      saes: this.#ready?.saes ?? [],
+    };
+  }
+
+  #onEvent(event: EngineEvent): void {
+    switch (event.type) {
+      case "ready":
+        this.#ready = event;
+        this.#options.onChange();
+        return;
+      case "load":
+        this.#load = event;
+        this.running.onLoad(event);
+        return;
+      case "ended":
+        this.running.onEnded(event);
+        return;
+    }
+  }
+}

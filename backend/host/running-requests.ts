@@ -1,0 +1,211 @@
+import type { EndedRequest } from "../../shared/protocol/report.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import type { EngineEnded, EngineLoad } from "../ports/engine-events.ts";
+
+/** How the exchange with the engine came to its end, seen from the host. */
+export type ExchangeEnd =
+  /** The whole answer was passed on. */
+  | "completed"
+  /** The engine answered with an error status. */
+  | "refused"
+  /** The edge closed the connection. */
+  | "cancelled"
+  /** No connection to the engine: it never saw the request. */
+  | "unreached"
+  /** The connection to the engine ended inside the exchange. */
+  | "broke";
+
+interface Counts {
+  readonly computed_prompt: number;
+  readonly cached_prompt: number;
+  readonly computed_completion: number;
+}
+const NOTHING: Counts = { computed_prompt: 0, cached_prompt: 0, computed_completion: 0 };
+
+export interface RequestNames {
+  readonly edge: string;
+  readonly requestId: string;
+  readonly attempt: number;
+}
+
+/** One request of one engine process, from its admission here to its single ended entry. */
+export interface RunningRequest {
+  /** Stream events that passed by, for the case that the engine dies. */
+  sawEvents(count: number): void;
+  /** The exchange is over. May be called again; only the first end counts. */
+  close(end: ExchangeEnd): void;
+}
+
+interface Entry extends RequestNames {
+  readonly instance: number;
+  readonly startedAtMs: number;
+  counted: Counts;
+  events: number;
+  end: ExchangeEnd | null;
+  cancelGrace: () => void;
+}
+
+export interface RunningRequestsDeps {
+  readonly replica: string;
+  readonly epoch: number;
+  readonly clock: Clock;
+  readonly record: (entry: EndedRequest) => void;
+  readonly onChange: () => void;
+}
+
+/** How long an engine may take to give its account of a request whose exchange is over. */
+const ACCOUNT_GRACE_MS = 5_000;
+/** Durations kept for the estimate of a wait. */
+const DURATION_WINDOW = 50;
+const UNKNOWN_WAIT_SECONDS = 5;
+const LONGEST_WAIT_SECONDS = 60;
+
+/**
+ * Owner of a replica's requests in flight. Each leaves exactly one ended entry: the engine's own account where there
+ * is one, and what the host counted where the engine died or kept silent.
+ */
+export class RunningRequests {
+  readonly #deps: RunningRequestsDeps;
+  readonly #entries = new Map<string, Entry>();
+  #listed = new Set<string>();
+  #durationsMs: number[] = [];
+
+  constructor(deps: RunningRequestsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Every request whose ended entry is still to come. */
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** Requests whose exchange is open. */
+  get open(): number {
+    let count = 0;
+    for (const { end } of this.#entries.values()) if (end === null) count++;
+    return count;
+  }
+
+  /** Requests that still cost the engine something: the exchange is open, or the engine says that it works on it. */
+  byEdge(): Record<string, number> {
+    const counts: Record<string, number> = {};
+    for (const [key, { edge, end }] of this.#entries)
+      if (end === null || this.#listed.has(key)) counts[edge] = (counts[edge] ?? 0) + 1;
+    return counts;
+  }
+
+  begin(names: RequestNames, instance: number): RunningRequest {
+    const key = `${names.requestId}.${names.attempt}`;
+    const entry: Entry = {
+      ...names,
+      instance,
+      startedAtMs: this.#deps.clock.monotonicMs(),
+      counted: NOTHING,
+      events: 0,
+      end: null,
+      cancelGrace: () => undefined,
+    };
+    this.#entries.set(key, entry);
+    this.#deps.onChange();
+    return {
+      sawEvents: (count) => {
+        entry.events += count;
+      },
+      close: (end) => this.#close(key, entry, end),
+    };
+  }
+
+  onLoad(load: EngineLoad): void {
+    this.#listed = new Set();
+    for (const running of load.running) {
+      const key = `${running.request_id}.${running.attempt}`;
+      this.#listed.add(key);
+      const entry = this.#entries.get(key);
+      if (entry !== undefined) entry.counted = most(entry.counted, running);
+    }
+  }
+
+  onEnded(event: EngineEnded): void {
+    const key = `${event.request_id}.${event.attempt}`;
+    const entry = this.#entries.get(key);
+    if (entry !== undefined) this.#settle(key, entry, event, { outcome: event.outcome, exactness: "exact" });
+  }
+
+  /** The process is gone, and with it every account it still owed. */
+  onInstanceEnd(instance: number): void {
+    for (const [key, entry] of this.#entries) {
+      if (entry.instance !== instance) continue;
+      const outcome = entry.end === "cancelled" ? "cancelled" : "failed";
+      this.#settle(key, entry, countedOf(entry), { outcome, exactness: "counted" });
+    }
+    this.#listed = new Set();
+  }
+
+  /** Whole seconds until a slot is likely free for one more, from how long requests took lately. */
+  waitSeconds(slots: number): number {
+    if (this.#durationsMs.length === 0) return UNKNOWN_WAIT_SECONDS;
+    const meanMs = this.#durationsMs.reduce((sum, ms) => sum + ms, 0) / this.#durationsMs.length;
+    const ahead = Math.max(1, this.open - slots + 1);
+    return Math.min(LONGEST_WAIT_SECONDS, Math.max(1, Math.ceil((meanMs * ahead) / slots / 1_000)));
+  }
+
+  #close(key: string, entry: Entry, end: ExchangeEnd): void {
+    if (entry.end !== null) return;
+    entry.end = end;
+    this.#deps.onChange();
+    if (this.#entries.get(key) !== entry) return;
+    if (end === "unreached") this.#settle(key, entry, NOTHING, { outcome: "failed", exactness: "exact" });
+    else this.#awaitAccount(key, entry);
+  }
+
+  #awaitAccount(key: string, entry: Entry): void {
+    entry.cancelGrace = this.#deps.clock.after(ACCOUNT_GRACE_MS, () => {
+      if (this.#listed.has(key)) {
+        this.#awaitAccount(key, entry);
+        return;
+      }
+      // A refusal computes nothing, so its zeros are exact even without a word from the engine.
+      if (entry.end === "refused") this.#settle(key, entry, NOTHING, { outcome: "failed", exactness: "exact" });
+      else this.#settle(key, entry, countedOf(entry), { outcome: outcomeOf(entry.end), exactness: "counted" });
+    });
+  }
+
+  #settle(key: string, entry: Entry, counts: Counts, how: Pick<EndedRequest, "outcome" | "exactness">): void {
+    entry.cancelGrace();
+    this.#entries.delete(key);
+    const { clock, epoch, replica } = this.#deps;
+    this.#durationsMs.push(clock.monotonicMs() - entry.startedAtMs);
+    if (this.#durationsMs.length > DURATION_WINDOW) this.#durationsMs.shift();
+    this.#deps.record({
+      request_id: entry.requestId,
+      attempt: entry.attempt,
+      edge: entry.edge,
+      replica,
+      epoch,
+      ended_at: clock.nowMs(),
+      computed_prompt: counts.computed_prompt,
+      cached_prompt: counts.cached_prompt,
+      computed_completion: counts.computed_completion,
+      ...how,
+    });
+    this.#deps.onChange();
+  }
+}
+
+/** The engine's last word and what passed by, whichever is more. One event of a stream carries no token of its own. */
+function countedOf(entry: Entry): Counts {
+  return { ...entry.counted, computed_completion: Math.max(entry.counted.computed_completion, entry.events - 1) };
+}
+
+function most(a: Counts, b: Counts): Counts {
+  return {
+    computed_prompt: Math.max(a.computed_prompt, b.computed_prompt),
+    cached_prompt: Math.max(a.cached_prompt, b.cached_prompt),
+    computed_completion: Math.max(a.computed_completion, b.computed_completion),
+  };
+}
+
+function outcomeOf(end: ExchangeEnd | null): EndedRequest["outcome"] {
+  if (end === "completed" || end === "cancelled") return end;
+  return "failed";
+}

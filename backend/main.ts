@@ -1,0 +1,29 @@
+#!/usr/bin/env node
+import { Command, CommanderError } from "commander";
+import { ConfigError } from "../shared/config/read-config.ts";
+import { engineCommand } from "./launchers/engine-command.ts";
+import { serveCommand } from "./host/serve-command.ts";
+import { simCommand } from "./sim/sim-command.ts";
+
+/** Operator faults end with 2 and one line, everything unforeseen with 1 and its stack. */
+async function main(): Promise<void> {
+  const program = new Command("steerage-backend")
+    .description("The host agent beside the GPUs: runs engine processes, answers edges, reports load.")
+    .exitOverride();
+  program.addCommand(serveCommand());
+  program.addCommand(engineCommand());
+  program.addCommand(simCommand());
+  for (const command of program.commands) command.exitOverride().showSuggestionAfterError();
+  try {
+    await program.parseAsync();
+  } catch (error) {
+    if (error instanceof CommanderError) {
+      process.exitCode = error.exitCode === 0 ? 0 : 2;
+    } else if (error instanceof ConfigError) {
+      process.stderr.write(`error: ${error.message}\n`);
+      process.exitCode = 2;
+    } else throw error;
+  }
+}
+
+await main();

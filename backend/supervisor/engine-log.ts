@@ -1,0 +1,40 @@
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { z } from "zod";
+import { type LogFields, type Logger, LOG_LEVELS } from "../../shared/logging/logger.ts";
+
+const lineSchema = z.looseObject({ at: z.string().optional(), level: z.enum(LOG_LEVELS), message: z.string() });
+const fieldSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
+
+/** Carries an engine's lines into the host's log: JSON lines keep level and fields, anything else is told as it is. */
+export function relayEngineLog(stream: Readable, logger: Logger): void {
+  const lines = createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
+  lines.on("line", (line) => {
+    if (line.trim() !== "") logLine(line, logger);
+  });
+  lines.on("error", () => undefined);
+}
+
+function logLine(line: string, logger: Logger): void {
+  const parsed = lineSchema.safeParse(parseJson(line));
+  if (!parsed.success) {
+    logger.info(line.slice(0, 2_000));
+    return;
+  }
+  const { at: _at, level, message, ...rest } = parsed.data;
+  const fields: Record<string, LogFields[string]> = {};
+  for (const [name, value] of Object.entries(rest)) {
+    const field = fieldSchema.safeParse(value);
+    if (field.success) fields[name] = field.data;
+  }
+  logger[level](message, fields);
+}
+
+function parseJson(line: string): unknown {
+  if (!line.startsWith("{")) return null;
+  try {
+    return JSON.parse(line);
+  } catch {
+    return null;
+  }
+}

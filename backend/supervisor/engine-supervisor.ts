@@ -1,0 +1,264 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { rm } from "node:fs/promises";
+import path from "node:path";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import { SECRET_NAMES } from "../host-environment.ts";
+import type { EngineEvent } from "../ports/engine-events.ts";
+import { engineFarewellSchema, UNUSABLE_EXIT_CODE } from "../ports/engine-process.ts";
+import { relayEngineLog } from "./engine-log.ts";
+import { followEvents } from "./event-stream.ts";
+import type { Launcher } from "./launcher.ts";
+import {
+  type Lifecycle,
+  type LifecycleEffect,
+  type LifecycleEvent,
+  type LifecycleSettings,
+  STOPPED,
+  step,
+} from "./lifecycle.ts";
+
+/** An engine tells its load once a second; one that is silent this long does not work any more. */
+const SILENCE_LIMIT_MS = 60_000;
+const CONNECT_AGAIN_MS = 50;
+/** Between SIGTERM and SIGKILL. */
+const SOFT_END_MS = 5_000;
+/** After an engine's end, for the events that still stand in its socket. */
+const LAST_EVENTS_MS = 500;
+
+export interface SupervisorListener {
+  /** Phase or reason changed. */
+  onChange(): void;
+  /** `instance` counts the processes of this replica; an event never comes after its instance's end. */
+  onEvent(event: EngineEvent, instance: number): void;
+  onInstanceEnd(instance: number, reason: string): void;
+}
+
+export interface SupervisorDeps {
+  readonly launcher: Launcher;
+  /** Folder for sockets, entered by this user only; short, since a socket's path has about 100 bytes. */
+  readonly runFolder: string;
+  /** Unique in `runFolder`, short. */
+  readonly socketName: string;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly settings: LifecycleSettings;
+  readonly listener: SupervisorListener;
+}
+
+function withoutSecrets(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const rest = { ...environment };
+  for (const name of SECRET_NAMES) delete rest[name];
+  return rest;
+}
+
+/** Carries out the life cycle of one replica: processes, signals, timers and the events stream. */
+export class EngineSupervisor {
+  readonly #deps: SupervisorDeps;
+  #state: Lifecycle = STOPPED;
+  #instance = 0;
+  #child: ChildProcess | null = null;
+  #socketPath: string | null = null;
+  #disarm: () => void = () => undefined;
+  #whenStopped: (() => void)[] = [];
+
+  constructor(deps: SupervisorDeps) {
+    this.#deps = deps;
+  }
+
+  get state(): Lifecycle {
+    return this.#state;
+  }
+
+  /** The engine that takes requests now; null when none is ready. */
+  get current(): { readonly instance: number; readonly socketPath: string } | null {
+    if (this.#state.phase !== "ready" && this.#state.phase !== "draining") return null;
+    return this.#socketPath === null ? null : { instance: this.#instance, socketPath: this.#socketPath };
+  }
+
+  start(): void {
+    this.#take({ type: "start" });
+  }
+
+  drain(): void {
+    this.#take({ type: "drain" });
+  }
+
+  /** Ends the engine, softly first; resolves when it is gone. */
+  stop(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#whenStopped.push(resolve);
+      this.#take({ type: "stop" });
+    });
+  }
+
+  #take(event: LifecycleEvent): void {
+    const before = this.#state;
+    const { next, effects } = step(before, event, this.#deps.clock.monotonicMs(), this.#deps.settings);
+    this.#state = next;
+    for (const effect of effects) this.#carryOut(effect);
+    if (next.phase !== before.phase || next.reason !== before.reason) this.#deps.listener.onChange();
+    if (this.#state.phase !== "stopped") return;
+    for (const resolve of this.#whenStopped.splice(0)) resolve();
+  }
+
+  #carryOut(effect: LifecycleEffect): void {
+    const { clock } = this.#deps;
+    switch (effect.type) {
+      case "spawn":
+        this.#instance++;
+        void this.#launch(this.#instance);
+        return;
+      case "end_softly":
+        this.#endSoftly();
+        return;
+      case "end_hard":
+        this.#child?.kill("SIGKILL");
+        return;
+      case "arm_startup":
+        this.#arm(clock.after(effect.delayMs, () => this.#take({ type: "startup_timed_out" })));
+        return;
+      case "arm_retry":
+        this.#arm(clock.after(effect.delayMs, () => this.#take({ type: "retry_due" })));
+        return;
+      case "disarm":
+        this.#disarm();
+        return;
+    }
+  }
+
+  #arm(disarm: () => void): void {
+    this.#disarm();
+    this.#disarm = disarm;
+  }
+
+  #endSoftly(): void {
+    const child = this.#child;
+    if (child === null) return;
+    child.kill("SIGTERM");
+    const cancel = this.#deps.clock.after(SOFT_END_MS, () => child.kill("SIGKILL"));
+    child.once("exit", cancel);
+  }
+
+  async #launch(instance: number): Promise<void> {
+    const { launcher, logger, runFolder, socketName } = this.#deps;
+    const socketPath = path.join(runFolder, `${socketName}-${instance}.sock`);
+    try {
+      const fault = await launcher.findFault();
+      if (fault !== null) {
+        logger.error("engine not started", { reason: fault });
+        this.#ended(instance, fault, true);
+        return;
+      }
+      const plan = await launcher.prepare(socketPath);
+      if (this.#state.phase !== "starting") {
+        this.#ended(instance, "stopped before it was started", false);
+        return;
+      }
+      const child = spawn(plan.command, plan.arguments, {
+        env: { ...withoutSecrets(process.env), ...plan.environment },
+        // A group of its own: the terminal's Ctrl-C is the host's to handle, and the IPC channel ends it with the host.
+        detached: true,
+        stdio: ["ignore", "pipe", "pipe", "ipc"],
+      });
+      this.#socketPath = socketPath;
+      this.#watch(child, instance, socketPath);
+    } catch (error) {
+      logger.error("engine could not be started", {}, error);
+      this.#ended(instance, "could not be started", false);
+    }
+  }
+
+  #watch(child: ChildProcess, instance: number, socketPath: string): void {
+    const { clock, logger } = this.#deps;
+    this.#child = child;
+    logger.info("engine started", { pid: child.pid, instance });
+    if (child.stdout !== null) relayEngineLog(child.stdout, logger);
+    if (child.stderr !== null) relayEngineLog(child.stderr, logger);
+    let farewell: string | null = null;
+    child.on("message", (message) => {
+      const parsed = engineFarewellSchema.safeParse(message);
+      if (parsed.success) farewell = parsed.data.reason;
+    });
+    const stream = this.#follow(instance, socketPath);
+    let over = false;
+    const end = (reason: string, unusable: boolean): void => {
+      if (over) return;
+      over = true;
+      stream.childEnded();
+      void rm(socketPath, { force: true });
+      const finish = (): void => {
+        cancel();
+        stream.stop();
+        this.#child = null;
+        this.#socketPath = null;
+        this.#ended(instance, reason, unusable);
+      };
+      const cancel = clock.after(LAST_EVENTS_MS, finish);
+      if (stream.connected()) stream.onClosed(finish);
+      else finish();
+    };
+    child.once("error", (error) => end(`could not be started: ${error.message}`, false));
+    child.once("exit", (code, signal) =>
+      end(
+        farewell ?? (signal === null ? `ended with code ${code}` : `was ended by ${signal}`),
+        code === UNUSABLE_EXIT_CODE,
+      ),
+    );
+  }
+
+  /** Keeps the events stream of one instance open until its process has ended. */
+  #follow(instance: number, socketPath: string) {
+    const { clock, listener, logger } = this.#deps;
+    let stopped = false;
+    let childGone = false;
+    let connected = false;
+    let cancelTimer = (): void => undefined;
+    let cancelSilence = (): void => undefined;
+    let closeStream = (): void => undefined;
+    let whenClosed = (): void => undefined;
+    const connect = (): void => {
+      closeStream = followEvents(socketPath, {
+        onEvent: (event) => {
+          if (stopped) return;
+          connected = true;
+          cancelSilence();
+          cancelSilence = clock.after(SILENCE_LIMIT_MS, () => this.#take({ type: "fell_silent" }));
+          listener.onEvent(event, instance);
+          if (event.type === "ready") this.#take({ type: "ready" });
+        },
+        onFault: (reason) => logger.warn("an engine event could not be read", { reason }),
+        onClose: () => {
+          connected = false;
+          whenClosed();
+          if (!stopped && !childGone) cancelTimer = clock.after(CONNECT_AGAIN_MS, connect);
+        },
+      });
+    };
+    connect();
+    return {
+      connected: () => connected,
+      onClosed: (fire: () => void) => {
+        whenClosed = fire;
+      },
+      childEnded: () => {
+        childGone = true;
+        cancelTimer();
+      },
+      stop: () => {
+        stopped = true;
+        whenClosed = () => undefined;
+        cancelTimer();
+        cancelSilence();
+        closeStream();
+      },
+    };
+  }
+
+  #ended(instance: number, reason: string, unusable: boolean): void {
+    const wanted = this.#state.phase === "draining";
+    if (!wanted) this.#deps.logger.error("engine ended", { instance, reason });
+    this.#deps.listener.onInstanceEnd(instance, reason);
+    this.#take({ type: "ended", reason, unusable });
+  }
+}
