@@ -45,7 +45,10 @@ export function readSaeConfig(document: unknown, file: string): SaeConfig {
   const read = fileSchema.safeParse(document);
   if (!read.success) {
     const issue = read.error.issues[0];
-    throw new SaeFileError(file, `is not a SAELens configuration (${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""})`);
+    throw new SaeFileError(
+      file,
+      `is not a SAELens configuration (${issue?.path.join(".") ?? ""}: ${issue?.message ?? ""})`,
+    );
   }
   const cfg = read.data;
   const architecture = cfg.architecture ?? "standard";

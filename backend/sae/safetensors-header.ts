@@ -30,10 +30,16 @@ export function headerLengthBytes(prefix: Uint8Array, fileBytes: number, file: s
   }
   const length = new DataView(prefix.buffer, prefix.byteOffset, LENGTH_BYTES).getBigUint64(0, true);
   if (length > BigInt(MAX_HEADER_BYTES)) {
-    throw new SaeFileError(file, `states a header of ${length} bytes (at most ${MAX_HEADER_BYTES}); not a safetensors file?`);
+    throw new SaeFileError(
+      file,
+      `states a header of ${length} bytes (at most ${MAX_HEADER_BYTES}); not a safetensors file?`,
+    );
   }
   if (length > BigInt(fileBytes - LENGTH_BYTES)) {
-    throw new SaeFileError(file, `states a header of ${length} bytes but is only ${fileBytes} bytes long; is it cut off?`);
+    throw new SaeFileError(
+      file,
+      `states a header of ${length} bytes but is only ${fileBytes} bytes long; is it cut off?`,
+    );
   }
   return Number(length);
 }

@@ -15,7 +15,7 @@ export interface EmbeddingTask {
 export class EmbeddingQueue {
   readonly #open: () => Promise<NativeEmbedder>;
   readonly #maxPending: number;
-  #embedder: Promise<NativeEmbedder> | null = null;
+  #embedder: NativeEmbedder | null = null;
   #turn: Promise<unknown> = Promise.resolve();
   #pending = 0;
 
@@ -47,19 +47,22 @@ export class EmbeddingQueue {
   #inTurn(inputs: readonly Int32Array[], signal: AbortSignal): Promise<Float32Array[]> {
     const call = this.#turn.then(async () => {
       signal.throwIfAborted();
-      this.#embedder ??= this.#open();
-      const embedder = await this.#embedder;
-      return await embedder.embed(inputs);
+      return await (await this.#opened()).embed(inputs);
     });
     this.#turn = call.catch(() => undefined);
     return call;
   }
 
+  /** A context that could not be made (no memory) is tried again by the next request. */
+  async #opened(): Promise<NativeEmbedder> {
+    this.#embedder ??= await this.#open();
+    return this.#embedder;
+  }
+
   /** After the last request. */
   async dispose(): Promise<void> {
     await this.#turn;
-    if (this.#embedder === null) return;
-    await this.#embedder.then((embedder) => embedder.dispose());
+    await this.#embedder?.dispose();
   }
 }
 

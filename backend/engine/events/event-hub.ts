@@ -1,7 +1,7 @@
 import type { EngineEnded, EngineEvent, EngineReady } from "../../ports/engine-events.ts";
 
-/** Takes one event as a line with its end. */
-export type EventSink = (line: string) => void;
+/** Takes one event as a line with its end. A droppable one is outdated by the next of its kind. */
+export type EventSink = (line: string, droppable: boolean) => void;
 
 /** Accounts kept for a host that is not connected at the moment. */
 const MAX_UNHEARD = 10_000;
@@ -18,8 +18,8 @@ export class EventHub {
 
   /** `ready` is the first line, then accounts nobody heard, then events as they come. Returns how to leave. */
   connect(sink: EventSink): () => void {
-    sink(lineOf(this.#ready));
-    for (const ended of this.#unheard) sink(lineOf(ended));
+    sink(lineOf(this.#ready), false);
+    for (const ended of this.#unheard) sink(lineOf(ended), false);
     this.#unheard = [];
     this.#sinks.add(sink);
     return () => this.#sinks.delete(sink);
@@ -32,7 +32,7 @@ export class EventHub {
       return;
     }
     const line = lineOf(event);
-    for (const sink of this.#sinks) sink(line);
+    for (const sink of this.#sinks) sink(line, event.type === "load");
   }
 }
 

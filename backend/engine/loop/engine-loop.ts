@@ -1,7 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
 import { STEP_RECORD_WORDS, type JobFinished, type NativeContext, type StepEvents } from "../../native/binding.ts";
-import { nativeErrorCode } from "../native-error.ts";
+import { nativeErrorCode } from "../../native/load.ts";
 import { NO_CELLS, type CellLabels } from "../slots/cell-labels.ts";
 import type { StartDecision } from "../slots/slot-plan.ts";
 import { SlotTable } from "../slots/slot-table.ts";

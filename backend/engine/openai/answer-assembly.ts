@@ -68,7 +68,11 @@ export class AnswerAssembly {
     const receipt = receiptOf(appliedSteering(steering, account.editedRows, account.cachedPromptTokens));
     const activations = sensing === null || this.#rows === null ? null : this.#rows.result();
     const used = steering.edits.length > 0 || activations !== null;
-    const { cachedPromptTokens: cached, computedPromptTokens: computed, computedCompletionTokens: completion } = account;
+    const {
+      cachedPromptTokens: cached,
+      computedPromptTokens: computed,
+      computedCompletionTokens: completion,
+    } = account;
     return {
       part: { text, entries },
       finishReason: account.reason === "length" ? "length" : "stop",

@@ -1,7 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { ChatMessage } from "../../../shared/openai/chat.ts";
 import type { NativeChat, NativeModel } from "../../native/binding.ts";
-import { nativeErrorCode } from "../native-error.ts";
+import { nativeErrorCode } from "../../native/load.ts";
 import { templateMessages } from "./chat-messages.ts";
 import { ControlMarks, ControlText } from "./control-text.ts";
 
@@ -43,7 +43,10 @@ export class ChatPrompter {
       add_generation_prompt: true,
       ...(templateArguments === null ? {} : { chat_template_kwargs: templateArguments }),
     });
-    return { tokens: this.#tokens(marks, applied.prompt + guard.replaceInText(begun ?? "", marks.mark)), stops: applied.additionalStops };
+    return {
+      tokens: this.#tokens(marks, applied.prompt + guard.replaceInText(begun ?? "", marks.mark)),
+      stops: applied.additionalStops,
+    };
   }
 
   #apply(request: object) {

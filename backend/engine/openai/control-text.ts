@@ -27,7 +27,7 @@ export class ControlText {
   replaceInText(text: string, mark: (controlText: string) => string): string {
     let result = "";
     let copied = 0;
-    for (let at = 0; at < text.length; ) {
+    for (let at = 0; at < text.length;) {
       const found = this.#firsts.has(text.charAt(at)) ? this.#controlTextAt(text, at) : null;
       if (found === null) {
         at += 1;

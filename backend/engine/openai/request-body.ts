@@ -23,5 +23,8 @@ export function readRequestBody(bytes: Uint8Array): RequestBody {
 export function checkModelName(body: RequestBody, served: string): void {
   const asked = body["model"];
   if (typeof asked !== "string" || asked === "" || asked === served) return;
-  throw new ApiError("model_not_found", { message: `The model '${asked.slice(0, 200)}' is not served here.`, param: "model" });
+  throw new ApiError("model_not_found", {
+    message: `The model '${asked.slice(0, 200)}' is not served here.`,
+    param: "model",
+  });
 }

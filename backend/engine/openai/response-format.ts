@@ -1,6 +1,6 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeModel } from "../../native/binding.ts";
-import { nativeErrorCode } from "../native-error.ts";
+import { nativeErrorCode } from "../../native/load.ts";
 import type { ResponseFormat } from "./request-schemas.ts";
 
 /** The grammar that holds an answer to its format; empty for free text. */

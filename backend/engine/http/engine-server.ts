@@ -1,0 +1,136 @@
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import type { Logger } from "../../../shared/logging/logger.ts";
+import { INFERENCE_ROUTES } from "../../../shared/openai/request-envelope.ts";
+import { ENGINE_EVENTS_PATH } from "../../ports/engine-events.ts";
+import type { EngineModel } from "../engine-model.ts";
+import type { EventHub } from "../events/event-hub.ts";
+import { RequestAccount } from "../events/request-account.ts";
+import { readChatRequest } from "../openai/chat-request.ts";
+import { readCompletionRequest } from "../openai/completion-request.ts";
+import { readEmbeddingRequest } from "../openai/embedding-request.ts";
+import { checkModelName, readRequestBody } from "../openai/request-body.ts";
+import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
+import { isStrict, labelOf, saltOf, type Exchange } from "./exchange.ts";
+import { answerGeneration, type GenerationDeps } from "./generation-answer.ts";
+import { readBody } from "./read-body.ts";
+import { sendError, sendJson } from "./send.ts";
+
+export interface EngineServerDeps {
+  readonly model: EngineModel;
+  readonly generation: GenerationDeps;
+  readonly embedding: EmbeddingDeps;
+  readonly hub: EventHub;
+  readonly logger: Logger;
+  readonly maxBodyBytes: number;
+}
+
+/** Longer than any client keeps a connection, so that it is never closed under a request on its way. */
+const KEEP_ALIVE_MS = 120_000;
+
+const HEALTH_PATH = "/health";
+type InferencePath = (typeof INFERENCE_ROUTES)[number];
+
+/** The engine's HTTP face on its own socket. Whoever reaches the socket is the host: nothing is authenticated here. */
+export class EngineServer {
+  readonly server: Server;
+  readonly #deps: EngineServerDeps;
+  readonly #eventStreams = new Set<ServerResponse>();
+  #draining = false;
+
+  constructor(deps: EngineServerDeps) {
+    this.#deps = deps;
+    this.server = createServer((request, response) => {
+      void this.#handle(request, response);
+    });
+    this.server.keepAliveTimeout = KEEP_ALIVE_MS;
+  }
+
+  /** From now on new requests get 503; those that run go on. */
+  drain(): void {
+    this.#draining = true;
+  }
+
+  /** After the last answer: event streams end, connections close. */
+  async close(): Promise<void> {
+    for (const stream of this.#eventStreams) stream.end();
+    await new Promise<void>((resolve) => {
+      this.server.close(() => resolve());
+      this.server.closeIdleConnections();
+    });
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { logger } = this.#deps;
+    try {
+      const path = (request.url ?? "").split("?")[0] ?? "";
+      const route = INFERENCE_ROUTES.find((known) => known === path);
+      if (route !== undefined) {
+        allowOnly("POST", request, response);
+        await this.#infer(route, request, response);
+      } else if (path === HEALTH_PATH) {
+        allowOnly("GET", request, response);
+        sendJson(response, this.#draining ? 503 : 200, { status: this.#draining ? "draining" : "ok" });
+      } else if (path === ENGINE_EVENTS_PATH) {
+        allowOnly("GET", request, response);
+        this.#streamEvents(response);
+      } else throw new ApiError("route_not_found");
+    } catch (thrown) {
+      sendError(response, thrown, logger);
+    }
+  }
+
+  async #infer(path: InferencePath, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const label = labelOf(request);
+    const logger = label === null ? this.#deps.logger : this.#deps.logger.with({ request: label.requestId });
+    const account = new RequestAccount(label, (event) => this.#deps.hub.publish(event));
+    const left = new AbortController();
+    response.once("close", () => left.abort());
+    const exchange = { response, account, gone: left.signal, logger, salt: saltOf(request) };
+    try {
+      if (this.#draining) throw new ApiError("draining", { source: "backend" });
+      const strict = isStrict(request);
+      await this.#answer(path, await readBody(request, this.#deps.maxBodyBytes), strict, exchange);
+    } catch (thrown) {
+      const gone = left.signal.aborted;
+      account.end(gone ? "cancelled" : "failed");
+      if (gone) return;
+      // The rest of an unread body must not be taken for the next request.
+      sendError(response, thrown, logger, request.complete ? {} : { connection: "close" });
+      if (!request.complete) request.resume();
+    }
+  }
+
+  async #answer(path: InferencePath, bytes: Uint8Array, strict: boolean, exchange: Exchange): Promise<void> {
+    const { model, generation, embedding } = this.#deps;
+    const body = readRequestBody(bytes);
+    checkModelName(body, model.name);
+    switch (path) {
+      case "/v1/chat/completions":
+        return await answerGeneration(readChatRequest(body, model, strict), exchange, generation);
+      case "/v1/completions":
+        return await answerGeneration(readCompletionRequest(body, model, strict), exchange, generation);
+      case "/v1/embeddings":
+        return await answerEmbeddings(readEmbeddingRequest(body, model, strict), exchange, embedding);
+    }
+  }
+
+  #streamEvents(response: ServerResponse): void {
+    response.writeHead(200, { "content-type": "application/x-ndjson", "cache-control": "no-store" });
+    this.#eventStreams.add(response);
+    const leave = this.#deps.hub.connect((line, droppable) => {
+      if (droppable && response.writableNeedDrain) return;
+      response.write(line);
+    });
+    response.once("close", () => {
+      leave();
+      this.#eventStreams.delete(response);
+    });
+  }
+}
+
+function allowOnly(method: string, request: IncomingMessage, response: ServerResponse): void {
+  if (request.method === method) return;
+  response.setHeader("allow", method);
+  throw new ApiError("method_not_allowed");
+}

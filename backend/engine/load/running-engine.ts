@@ -1,0 +1,72 @@
+import type { Logger } from "../../../shared/logging/logger.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import type { NativeContext, NativeModel } from "../../native/binding.ts";
+import type { EmbeddingQueue } from "../embedding/embedding-queue.ts";
+import type { EmbeddingRuns } from "../embedding/embedding-runs.ts";
+import type { LoadedSae } from "../engine-model.ts";
+import type { LoadReporter } from "../events/load-reporter.ts";
+import type { EngineServer } from "../http/engine-server.ts";
+import type { EngineLoop } from "../loop/engine-loop.ts";
+
+export interface EngineParts {
+  readonly server: EngineServer;
+  readonly loop: EngineLoop;
+  readonly runs: EmbeddingRuns;
+  readonly queue: EmbeddingQueue;
+  readonly context: NativeContext;
+  readonly saes: readonly LoadedSae[];
+  readonly native: NativeModel;
+  readonly reporter: LoadReporter;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** How often a drain looks whether embeddings are done. */
+const DRAIN_POLL_MS = 20;
+
+/** A loaded engine: listens, drains and gives everything back in order. */
+export class RunningEngine {
+  readonly #parts: EngineParts;
+  #stopping: Promise<void> | null = null;
+
+  constructor(parts: EngineParts) {
+    this.#parts = parts;
+  }
+
+  listen(socketPath: string): Promise<void> {
+    const { server } = this.#parts.server;
+    return new Promise((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(socketPath, () => {
+        server.off("error", reject);
+        resolve();
+      });
+    });
+  }
+
+  /** Refuses new requests, lets running ones finish for at most `drainMs`, ends the rest and frees native memory. */
+  stop(drainMs: number): Promise<void> {
+    this.#stopping ??= this.#stop(drainMs);
+    return this.#stopping;
+  }
+
+  async #stop(drainMs: number): Promise<void> {
+    const { server, loop, context, queue, saes, native, reporter, clock, logger } = this.#parts;
+    server.drain();
+    const cancelLate = clock.after(drainMs, () => {
+      logger.warn("drain took too long; what runs is ended", { running: loop.running().length });
+      loop.cancelAll();
+    });
+    await loop.whenIdle();
+    cancelLate();
+    while (this.#parts.runs.running().length > 0) {
+      await new Promise<void>((resolve) => clock.after(DRAIN_POLL_MS, resolve));
+    }
+    await server.close();
+    reporter.stop();
+    await context.dispose();
+    await queue.dispose();
+    for (const { native: sae } of saes) sae.dispose();
+    await native.dispose();
+  }
+}

@@ -1,0 +1,158 @@
+import { randomBytes, randomInt } from "node:crypto";
+import { MAX_SEED } from "../../../shared/openai/limits.ts";
+import { randomBase62 } from "../../../shared/ids.ts";
+import type { Logger } from "../../../shared/logging/logger.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import type { NativeAddon, NativeContext, NativeModel } from "../../native/binding.ts";
+import type { EngineReady } from "../../ports/engine-events.ts";
+import type { EngineOptions } from "../../ports/engine-options.ts";
+import { EmbeddingQueue } from "../embedding/embedding-queue.ts";
+import { EmbeddingRuns } from "../embedding/embedding-runs.ts";
+import type { EngineModel, LoadedSae } from "../engine-model.ts";
+import { engineLoad } from "../events/engine-load.ts";
+import { EventHub } from "../events/event-hub.ts";
+import { LoadReporter } from "../events/load-reporter.ts";
+import { RateMeter } from "../events/rate-meter.ts";
+import { EngineServer } from "../http/engine-server.ts";
+import { EngineLoop } from "../loop/engine-loop.ts";
+import { ChatPrompter } from "../openai/chat-prompt.ts";
+import { contextSize, type ContextSize } from "./context-size.ts";
+import { HooksRefused } from "./hooks-refused.ts";
+import { loadSaes } from "./load-saes.ts";
+import { physicalCores } from "./physical-cores.ts";
+import { RunningEngine } from "./running-engine.ts";
+
+export interface EngineDeps {
+  readonly addon: NativeAddon;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+/** Tokens of one step; a longer prompt is evaluated in chunks beside the answers of others. */
+const BATCH_TOKENS = 512;
+/** Above the edge's own limit, so that the edge's refusal is the one that callers see. */
+const MAX_BODY_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Loads model, SAEs and context and puts the HTTP face together; it does not listen yet. Throws what cannot be used
+ * with the file and the reason: `SaeFileError`, `ConfigError`, `HooksRefused` or an error of the native core.
+ */
+export async function startEngine(options: EngineOptions, deps: EngineDeps): Promise<RunningEngine> {
+  const { addon, clock, logger } = deps;
+  const { model_path: path, gpu_layers: gpuLayers, tensor_split: tensorSplit } = options;
+  const native = await addon.loadModel({ path, gpuLayers, useMmap: true, tensorSplit });
+  const saes = await loadSaes(options.saes, native.info, addon, logger);
+  const size = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
+  const threads = options.threads === 0 ? await physicalCores() : options.threads;
+
+  const rates = { prompt: new RateMeter(), completion: new RateMeter() };
+  const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());
+  const onChange = () => reporter.changed();
+  const loop = new EngineLoop({
+    slots: options.slots,
+    cellCount: size.cellCount,
+    maxPending: options.max_pending,
+    clock,
+    onChange,
+    onTokens,
+  });
+  const runs = new EmbeddingRuns(onChange, (count) => onTokens("prompt", count));
+  const context = await openContext(native, loop, { options, size, threads });
+  refuseUnhookable(context, saes);
+
+  const hub = new EventHub(readyEvent(options, size, saes));
+  const reporter = new LoadReporter(
+    clock,
+    () =>
+      engineLoad({
+        running: [...loop.running(), ...runs.running()],
+        waiting: loop.waitingCount,
+        freeCells: loop.freeCells,
+        cellCount: loop.cellCount,
+        tokensPerSecond: rates.completion.perSecond(clock.monotonicMs()),
+        promptTokensPerSecond: rates.prompt.perSecond(clock.monotonicMs()),
+      }),
+    (load) => hub.publish(load),
+  );
+  const queue = new EmbeddingQueue(
+    () => native.createEmbedder({ contextLength: size.contextLength, threads, pooling: "mean" }),
+    options.max_pending,
+  );
+  const model: EngineModel = {
+    name: options.model,
+    native,
+    chat: new ChatPrompter(native, () => randomBase62(12, randomBytes)),
+    contextLength: size.contextLength,
+    saes,
+    randomSeed: () => randomInt(0, MAX_SEED + 1),
+  };
+  const server = new EngineServer({
+    model,
+    generation: {
+      loop,
+      modelName: options.model,
+      tokenBytes: (token) => native.tokenBytes(token, true),
+      nowMs: () => clock.nowMs(),
+      randomBytes,
+    },
+    embedding: { queue, runs, modelName: options.model },
+    hub,
+    logger,
+    maxBodyBytes: MAX_BODY_BYTES,
+  });
+  reporter.start();
+  logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
+  return new RunningEngine({ server, loop, runs, queue, context, saes, native, reporter, clock, logger });
+}
+
+function openContext(
+  native: NativeModel,
+  loop: EngineLoop,
+  { options, size, threads }: { options: EngineOptions; size: ContextSize; threads: number },
+): Promise<NativeContext> {
+  return native
+    .createContext({
+      sequenceCount: options.slots,
+      cellCount: size.nativeCells,
+      batchTokens: Math.min(BATCH_TOKENS, size.nativeCells),
+      threads,
+      flashAttention: options.flash_attention,
+      kvType: options.kv_cache_type,
+      onStep: (events) => loop.onStep(events),
+    })
+    .then((context) => {
+      loop.attach(context);
+      return context;
+    });
+}
+
+/** A model whose residual stream cannot be proven must not serve an SAE: better no engine than a wrong row. */
+function refuseUnhookable(context: NativeContext, saes: readonly LoadedSae[]): void {
+  if (context.hookRefusal !== null && saes.length > 0) throw new HooksRefused(context.hookRefusal);
+}
+
+function readyEvent(options: EngineOptions, size: ContextSize, saes: readonly LoadedSae[]): EngineReady {
+  return {
+    type: "ready",
+    model: options.model,
+    engine: "native",
+    slots: options.slots,
+    context_length: size.contextLength,
+    max_output: null,
+    capabilities: [
+      "chat",
+      "completions",
+      "embeddings",
+      "logprobs",
+      "response_format",
+      ...(saes.length > 0 ? ["steering", "sensing"] : []),
+    ],
+    saes: saes.map(({ id, digest, layer, hookPoint, featureCount }) => ({
+      id,
+      digest,
+      layer,
+      hook_point: hookPoint,
+      d_sae: featureCount,
+    })),
+  };
+}
