@@ -23,6 +23,8 @@ export interface LoadedConfig {
   readonly dataDirectory: string;
   /** `file:` URL of an absolute path, or the URL of a libSQL server. */
   readonly databaseUrl: string;
+  /** Of a libSQL server, from LIBSQL_AUTH_TOKEN; never logged. */
+  readonly databaseAuthToken: string | undefined;
 }
 
 export const DATABASE_FILE = "steerage.db";
@@ -50,6 +52,7 @@ export async function loadConfig(options: ConfigOptions): Promise<LoadedConfig> 
   return {
     config,
     dataDirectory,
+    databaseAuthToken: environment["LIBSQL_AUTH_TOKEN"],
     databaseUrl: databaseUrlOf(store, options.databaseUrl ? process.cwd() : folder, dataDirectory),
   };
 }

@@ -1,12 +1,15 @@
+import type { VerdictCacheSettings } from "../accounts/verdict-cache.ts";
 import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../admission/settings.ts";
 import type { EdgeConfig } from "../config.ts";
 import type { HttpSettings } from "../deps.ts";
 import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../dispatch/settings.ts";
 import type { FleetSettings } from "../fleet/settings.ts";
+import type { LimitDefaults } from "../limits/account-limits.ts";
 import type { Price } from "../ports/ledger.ts";
 import type { ScopeLimits } from "../ports/limits.ts";
-import type { Authenticator, Principal } from "../ports/principal.ts";
+import type { Principal } from "../ports/principal.ts";
 import type { StoredPrice } from "../ports/usage-store.ts";
+import { LEDGER_WAITS, type LedgerSettings } from "../usage/journaled-ledger.ts";
 
 /** How often hosts should report. */
 const REPORT_EVERY_MS = 1_000;
@@ -14,6 +17,8 @@ const REPORT_EVERY_MS = 1_000;
 const LOST_AFTER_MS = 300_000;
 /** Load alone is told to the pools at most this often. */
 const PUSH_EVERY_MS = 100;
+/** Where requests have no total time limit. */
+const LONGEST_RESERVATION_MS = 24 * 3_600_000;
 const DRAIN_RETRY_AFTER_SECONDS = 5;
 
 /** What the rooms need of the configuration, in their own words. Both runtimes start from here. */
@@ -148,29 +153,28 @@ export function everybodyOf({ auth }: EdgeConfig): Principal | null {
   };
 }
 
-/** Keys without a rate of their own get the configured one; a rate of 0, here or there, means unlimited. */
-export function withDefaultRates(authenticator: Authenticator, { auth }: EdgeConfig): Authenticator {
-  const rate = (own: number | null, configured: number): number | null => {
-    const chosen = own ?? configured;
-    return chosen === 0 ? null : chosen;
-  };
+/** `reservationTtlMs` outlasts any request. */
+export function limitDefaults({ auth, router }: EdgeConfig): LimitDefaults {
+  const longestMs = router.timeouts.total === 0 ? LONGEST_RESERVATION_MS : router.timeouts.total;
   return {
-    async authenticate(credential) {
-      const principal = await authenticator.authenticate(credential);
-      const { keyLimits, projectLimits } = principal;
-      return {
-        ...principal,
-        keyLimits: {
-          ...keyLimits,
-          requestsPerMinute: rate(keyLimits.requestsPerMinute, auth.default_rpm),
-          tokensPerMinute: rate(keyLimits.tokensPerMinute, auth.default_tpm),
-        },
-        projectLimits: {
-          ...projectLimits,
-          requestsPerMinute: rate(projectLimits.requestsPerMinute, 0),
-          tokensPerMinute: rate(projectLimits.tokensPerMinute, 0),
-        },
-      };
-    },
+    requestsPerMinute: auth.default_rpm,
+    tokensPerMinute: auth.default_tpm,
+    reservationTtlMs: longestMs + DEFAULT_DISPATCH_SETTINGS.reportWaitMs + 60_000,
+  };
+}
+
+export function ledgerSettings({ auth }: EdgeConfig): LedgerSettings {
+  return { flushIntervalMs: auth.flush_interval, batchSize: auth.batch_size, ...LEDGER_WAITS };
+}
+
+/** How many verdicts on keys are kept. */
+const MAX_VERDICTS = 10_000;
+
+export function verdictSettings({ auth }: EdgeConfig): VerdictCacheSettings {
+  return {
+    cacheTtlMs: auth.cache_ttl,
+    negativeTtlMs: auth.negative_ttl,
+    staleIfErrorMs: auth.stale_if_error,
+    maxEntries: MAX_VERDICTS,
   };
 }

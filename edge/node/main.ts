@@ -1,0 +1,37 @@
+#!/usr/bin/env node
+import { Command, CommanderError } from "commander";
+import { ConfigError } from "../../shared/config/read-config.ts";
+import { StoreConflict } from "../ports/key-store.ts";
+import { serveCommand } from "./commands/serve.ts";
+import { OperatorError } from "./operator-error.ts";
+import { packageVersion } from "./version.ts";
+
+const program = new Command("steerage")
+  .description("The edge of Steerage: an OpenAI-compatible gateway with SAE steering, and its operator's commands.")
+  .version(packageVersion())
+  .showHelpAfterError("See --help.")
+  .exitOverride();
+
+for (const command of [serveCommand()]) {
+  program.addCommand(command.exitOverride());
+}
+
+try {
+  await program.parseAsync();
+} catch (thrown) {
+  process.exitCode = exitCodeOf(thrown);
+}
+
+/** A fault that the operator can mend is one line on stderr and exit code 2; anything else is ours and shows its stack. */
+function exitCodeOf(thrown: unknown): number {
+  if (thrown instanceof CommanderError) return thrown.exitCode === 0 ? 0 : 2;
+  if (thrown instanceof OperatorError) return said(thrown, thrown.exitCode);
+  if (thrown instanceof ConfigError || thrown instanceof StoreConflict) return said(thrown, 2);
+  process.stderr.write(`steerage: ${thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown)}\n`);
+  return 1;
+}
+
+function said(error: Error, exitCode: number): number {
+  process.stderr.write(`steerage: ${error.message}\n`);
+  return exitCode;
+}
