@@ -1,0 +1,34 @@
+import { parentPort, workerData } from "node:worker_threads";
+import { LibsqlStore, type Store } from "../store/store.libsql.ts";
+import { nodeClock } from "./clock.node.ts";
+import { connectFile } from "./database-file.ts";
+import type { StoreRequest, StoreResponse } from "./store-messages.ts";
+
+/**
+ * The thread that holds the embedded database: its driver is synchronous, and a lock held by another process would
+ * stop the event loop that serves requests.
+ */
+function serve(file: string): void {
+  const port = parentPort;
+  if (port === null) throw new Error("this file runs as a worker thread only");
+  const store = new LibsqlStore({ clock: nodeClock, isFile: true, connect: () => connectFile(file) });
+  port.on("message", (request: StoreRequest) => {
+    answer(store, request).then(
+      (value) => port.postMessage({ id: request.id, ok: true, value } satisfies StoreResponse),
+      (thrown: unknown) => {
+        const { name, message } = thrown instanceof Error ? thrown : new Error(String(thrown));
+        port.postMessage({ id: request.id, ok: false, name, message } satisfies StoreResponse);
+      },
+    );
+  });
+}
+
+async function answer(store: LibsqlStore, request: StoreRequest): Promise<unknown> {
+  if (request.method === "close") return store.close();
+  // The other side is this package's own WorkerStore, whose methods have the store's types.
+  const method = store[request.method] as (...args: readonly unknown[]) => ReturnType<Store[keyof Store]>;
+  return method.apply(store, [...request.args]);
+}
+
+const { file } = workerData as { readonly file: string };
+serve(file);

@@ -1,0 +1,112 @@
+import { access, mkdir, rename, rm } from "node:fs/promises";
+import path from "node:path";
+import { createClient, type Client } from "@libsql/client";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import { migrate, MigrationRefused, type MigrationReport } from "../store/migrations.ts";
+import { LibsqlStore, type Store } from "../store/store.libsql.ts";
+import { connectFile, databaseFile } from "./database-file.ts";
+import { readMigrations } from "./migration-files.ts";
+import { OperatorError } from "./operator-error.ts";
+import { WorkerStore } from "./store.worker.ts";
+
+export interface OpenStoreOptions {
+  /** `file:` and a path, or the URL of a libSQL server. */
+  readonly databaseUrl: string;
+  /** Of a server; never logged. */
+  readonly authToken?: string | undefined;
+  readonly clock: Clock;
+  readonly logger: Logger;
+}
+
+export type ClosableStore = Store & { close(): Promise<void> };
+
+/** Migrations hold the lock for as long as they take, and there is nothing else to do meanwhile. */
+const MIGRATION_LOCK_TIMEOUT_MS = 30_000;
+
+function connectServer(options: OpenStoreOptions): Client {
+  const { databaseUrl: url, authToken } = options;
+  return createClient({ url, intMode: "bigint", ...(authToken === undefined ? {} : { authToken }) });
+}
+
+/** Migrates and opens the store of a running edge; an embedded file is worked on in a thread of its own. */
+export async function openStore(options: OpenStoreOptions): Promise<ClosableStore> {
+  await migrateDatabase(options);
+  const file = databaseFile(options.databaseUrl);
+  return file === null ? directStore(options) : new WorkerStore({ file, logger: options.logger });
+}
+
+/** Migrates and opens the store of a short command, in this thread. */
+export async function openCommandStore(options: OpenStoreOptions): Promise<ClosableStore> {
+  await migrateDatabase(options);
+  return directStore(options);
+}
+
+export function directStore(options: OpenStoreOptions): LibsqlStore {
+  const file = databaseFile(options.databaseUrl);
+  return new LibsqlStore({
+    clock: options.clock,
+    isFile: file !== null,
+    connect: file === null ? () => Promise.resolve(connectServer(options)) : () => connectFile(file),
+  });
+}
+
+/** Brings the database to this program's version. Rejects with OperatorError when it cannot. */
+export async function migrateDatabase(options: OpenStoreOptions): Promise<MigrationReport> {
+  const file = databaseFile(options.databaseUrl);
+  let client: Client | null = null;
+  try {
+    if (file !== null) await mkdir(path.dirname(file), { recursive: true });
+    const opened = file === null ? connectServer(options) : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
+    client = opened;
+    const report = await migrate(opened, await readMigrations(), {
+      nowMs: options.clock.nowMs(),
+      backUp: async () => {
+        if (file !== null) await backUp(opened, file, options);
+      },
+    });
+    if (report.applied.length > 0) options.logger.info("the database was migrated", { to: report.applied.at(-1) });
+    return report;
+  } catch (thrown) {
+    throw operatorErrorOf(thrown, file);
+  } finally {
+    client?.close();
+  }
+}
+
+/** A whole copy beside the database, the write-ahead log included, whoever is writing. */
+async function backUp(client: Client, file: string, { clock, logger }: OpenStoreOptions): Promise<void> {
+  const stamp = new Date(clock.nowMs()).toISOString().replaceAll(/[-:]|\.\d+/g, "");
+  const copy = `${file}.backup-${stamp}`;
+  const unfinished = `${copy}.part`;
+  await rm(unfinished, { force: true });
+  await client.execute({ sql: "vacuum into ?", args: [unfinished] });
+  await rename(unfinished, copy);
+  logger.info("the database was copied before its migration", { copy: path.basename(copy) });
+}
+
+function operatorErrorOf(thrown: unknown, file: string | null): Error {
+  const name = file === null ? "the database" : `the database ${file}`;
+  if (thrown instanceof MigrationRefused) return new OperatorError(`${name} cannot be used: ${thrown.message}.`);
+  const code = thrown instanceof Error && "code" in thrown && typeof thrown.code === "string" ? thrown.code : null;
+  if (code === null) return thrown instanceof Error ? thrown : new Error(String(thrown));
+  const reason =
+    code === "SQLITE_BUSY"
+      ? "another process holds its lock"
+      : code === "SQLITE_NOTADB"
+        ? "it is not an SQLite file"
+        : code;
+  return new OperatorError(`${name} cannot be opened: ${reason}.`);
+}
+
+/** Whether there is a database already: a command that only reads must not make an empty one. */
+export async function databaseExists(databaseUrl: string): Promise<boolean> {
+  const file = databaseFile(databaseUrl);
+  if (file === null) return true;
+  try {
+    await access(file);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,28 @@
+import type { Store } from "../store/store.libsql.ts";
+
+/** What may be asked of the thread that holds the database. */
+export const STORE_METHODS = [
+  "findKey",
+  "findHostByToken",
+  "keyRevision",
+  "createKey",
+  "listKeys",
+  "revokeKey",
+  "enrollHost",
+  "listHosts",
+  "revokeHost",
+  "record",
+  "usagePage",
+  "proofSnapshot",
+  "spent",
+  "priceVersion",
+] as const satisfies readonly (keyof Store)[];
+export type StoreMethod = (typeof STORE_METHODS)[number];
+
+export type StoreRequest =
+  | { readonly id: number; readonly method: StoreMethod; readonly args: readonly unknown[] }
+  | { readonly id: number; readonly method: "close"; readonly args: readonly [] };
+
+export type StoreResponse =
+  | { readonly id: number; readonly ok: true; readonly value: unknown }
+  | { readonly id: number; readonly ok: false; readonly name: string; readonly message: string };
