@@ -155,7 +155,11 @@ export interface GenerationJob {
   sequenceId: number;
   /** Before anything else, take the cells [0, keepTokens) from this idle sequence (may be sequenceId itself). */
   copyFromSequenceId: number;
-  /** Cells [0, keepTokens) are reused, all later cells of the sequence are dropped. At most tokens.length - 1. */
+  /**
+   * Cells [0, keepTokens) are reused, all later cells of the sequence are dropped. At most tokens.length - 1. When they
+   * are not all there (a sliding-window model may have overwritten some) the whole prompt is computed instead;
+   * computedPromptTokens tells.
+   */
   keepTokens: number;
   /** The whole prompt; position i holds tokens[i]. */
   tokens: Int32Array;

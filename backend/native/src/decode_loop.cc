@@ -137,7 +137,7 @@ bool DecodeLoop::waitForWork(std::vector<Command>& commands) {
 void DecodeLoop::obey(Command& command, StepEvents& events) {
   switch (command.kind) {
     case Command::Kind::Submit:
-      admit(std::move(command.job), events);
+      admit(std::move(command.job));
       return;
     case Command::Kind::Cancel:
       for (const auto& slot : slots_) {
@@ -152,27 +152,31 @@ void DecodeLoop::obey(Command& command, StepEvents& events) {
   }
 }
 
-void DecodeLoop::admit(std::unique_ptr<Job> job, StepEvents& events) {
+void DecodeLoop::admit(std::unique_ptr<Job> job) {
   auto& slot = slots_[static_cast<size_t>(job->options.sequenceId)];
   slot = std::move(job);
   slot->admission = ++admissions_;
-  if (!reuseCells(slot->options)) {
-    fail(*slot, ErrorCode::InvalidArgument, "the cells to keep are not there", events);
-    return;
-  }
-  slot->promptInCells = slot->options.keepTokens;
+  slot->promptInCells = reuseCells(slot->options) ? slot->options.keepTokens : 0;
   waitingPrompts_.push_back(slot.get());
 }
 
+/// Leaves the cells [0, keepTokens) in the sequence, or none and returns false when they are not all there. llama.cpp
+/// overwrites cells that have left the attention window of a sliding-window model, so a prefix can be gone although
+/// nobody dropped it; what is left of a sequence is always without holes.
 bool DecodeLoop::reuseCells(const JobOptions& options) {
+  const int sequence = options.sequenceId;
   const int keep = options.keepTokens;
-  if (options.copyFromSequenceId != options.sequenceId) {
-    llama_memory_seq_rm(memory(), options.sequenceId, -1, -1);
-    if (keep > 0) llama_memory_seq_cp(memory(), options.copyFromSequenceId, options.sequenceId, 0, keep);
-  } else if (!llama_memory_seq_rm(memory(), options.sequenceId, keep, -1)) {
-    return false;
+  if (keep > 0 && options.copyFromSequenceId != sequence) {
+    llama_memory_seq_rm(memory(), sequence, -1, -1);
+    llama_memory_seq_cp(memory(), options.copyFromSequenceId, sequence, 0, keep);
   }
-  return llama_memory_seq_pos_max(memory(), options.sequenceId) == keep - 1;
+  const int window = model_->facts().slidingWindow;
+  const int firstNeeded = window > 0 ? std::max(0, keep - window) : 0;
+  const bool kept = keep > 0 && llama_memory_seq_rm(memory(), sequence, keep, -1) &&
+                    llama_memory_seq_pos_max(memory(), sequence) == keep - 1 &&
+                    llama_memory_seq_pos_min(memory(), sequence) <= firstNeeded;
+  if (!kept) llama_memory_seq_rm(memory(), sequence, -1, -1);
+  return kept;
 }
 
 void DecodeLoop::endEverything(std::vector<Command>& commands, StepEvents& events) {

@@ -67,7 +67,7 @@ class DecodeLoop {
   void run();
   bool waitForWork(std::vector<Command>& commands);
   void obey(Command& command, StepEvents& events);
-  void admit(std::unique_ptr<Job> job, StepEvents& events);
+  void admit(std::unique_ptr<Job> job);
   bool reuseCells(const JobOptions& options);
   void endEverything(std::vector<Command>& commands, StepEvents& events);
 
