@@ -19,7 +19,7 @@ const HAS_TOKEN = /"(?:content|text|reasoning_content|refusal|arguments|name)"\s
 
 const chunkSchema = z.looseObject({
   choices: z.array(z.looseObject({ finish_reason: z.string().nullish() })).nullish(),
-  usage: z.unknown(),
+  usage: z.unknown().optional(),
   steerage: z.looseObject({ steering: z.string().nullish() }).nullish(),
 });
 

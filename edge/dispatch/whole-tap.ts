@@ -7,7 +7,7 @@ import { readUsage } from "./usage-reader.ts";
 const MAX_KEPT_BYTES = 2 ** 20;
 
 const answerSchema = z.looseObject({
-  usage: z.unknown(),
+  usage: z.unknown().optional(),
   steerage: z.looseObject({ steering: z.string().nullish() }).nullish(),
 });
 
