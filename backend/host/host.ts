@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmod, mkdir, mkdtemp, rm } from "node:fs/promises";
-import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { Agent } from "undici";
@@ -25,6 +24,7 @@ import { TokenCheck } from "./token-check.ts";
 
 /** Ended requests in one report; the rest follows at once. */
 const ENDED_PER_REPORT = 500;
+const LAST_ACCOUNTS_MS = 2_000;
 const SYNC_EVERY_MS = 1_000;
 /** Sockets have about 100 bytes of path; a temporary folder longer than this is not used for them. */
 const LONGEST_RUN_FOLDER = 60;
@@ -124,12 +124,14 @@ class Host implements RunningHost {
     for (const replica of this.#replicas.values()) replica.drain();
     this.#changed();
     await this.#untilIdle(config.drain_timeout);
+    // What still runs is cancelled, so that its engine can give an exact account before it ends.
+    this.#front?.server.closeAllConnections();
+    await this.#untilIdle(LAST_ACCOUNTS_MS);
     for (const replica of this.#replicas.values()) await replica.stop();
     for (const reporter of this.#reporters) await reporter.stop();
     await this.#lastReports();
     this.#cancelSync();
     this.#front?.server.close();
-    this.#front?.server.closeAllConnections();
     await this.abandon();
     logger.info("stopped", {});
   }
@@ -262,7 +264,8 @@ class Host implements RunningHost {
 async function listen(front: Front, { address, port }: { address: string; port: number }): Promise<number> {
   front.server.listen(port, address);
   await once(front.server, "listening");
-  return (front.server.address() as AddressInfo).port;
+  const bound = front.server.address();
+  return typeof bound === "object" && bound !== null ? bound.port : port;
 }
 
 async function makeRunFolder(): Promise<string> {

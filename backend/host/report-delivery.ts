@@ -4,7 +4,7 @@ import type { Report } from "../../shared/protocol/report.ts";
 
 const REPORTS_PATH = "/agent/v1/reports";
 const DELIVERY_TIMEOUT_MS = 5_000;
-const MAX_ANSWER_BYTES = 8 * 2 ** 20;
+const MAX_ANSWER_LENGTH = 8 * 2 ** 20;
 
 /** Sends one report to one edge. Rejects with a message that is fit for the log and holds no secret. */
 export async function deliverReport(options: {
@@ -25,13 +25,12 @@ export async function deliverReport(options: {
     if (response.statusCode === 401) throw new Error("the edge refused the enrolment token");
     throw new Error(`the edge answered with status ${response.statusCode}`);
   }
-  let length = 0;
-  const chunks: Buffer[] = [];
-  for await (const chunk of response.body) {
-    const bytes = Buffer.from(chunk as Uint8Array);
-    length += bytes.length;
-    if (length > MAX_ANSWER_BYTES) throw new Error("the edge's answer is too long");
-    chunks.push(bytes);
+  let text = "";
+  const decoder = new TextDecoder();
+  const body: AsyncIterable<Uint8Array> = response.body;
+  for await (const chunk of body) {
+    text += decoder.decode(chunk, { stream: true });
+    if (text.length > MAX_ANSWER_LENGTH) throw new Error("the edge's answer is too long");
   }
-  return answerSchema.parse(JSON.parse(Buffer.concat(chunks).toString("utf8")));
+  return answerSchema.parse(JSON.parse(text));
 }

@@ -28,6 +28,7 @@ async function runTied(options: EngineOptions): Promise<void> {
     // Loaded late: the native core must not be mapped into the host's own process.
     const { runEngine } = await import("../engine/run.ts");
     await runEngine(options);
+    process.exit(0);
   } catch (error) {
     await sayFarewell(error instanceof Error ? error.message : String(error));
     process.exit(isUnusable(error) ? UNUSABLE_EXIT_CODE : 1);

@@ -22,8 +22,11 @@ export function simLauncher(options: SimLauncherOptions): Launcher {
         arguments: [
           options.program,
           "sim",
-          ...["--socket", socketPath, "--model", options.model, "--slots", String(options.slots)],
-          ...["--max-pending", String(options.maxPending), "--context-length", String(options.contextLength)],
+          `--socket=${socketPath}`,
+          `--model=${options.model}`,
+          `--slots=${options.slots}`,
+          `--max-pending=${options.maxPending}`,
+          `--context-length=${options.contextLength}`,
           ...Object.entries(options.script).flatMap(([name, value]) => flagOf(name, value)),
         ],
         environment: {},

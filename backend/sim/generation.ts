@@ -26,6 +26,16 @@ export interface GenerationDeps {
 /** The script says that the connection ends here, without a word. */
 export class ScriptedCut extends Error {}
 
+/** The script says that the request is refused with this HTTP status. */
+export class ScriptedRefusal extends Error {
+  readonly status: number;
+
+  constructor(status: number) {
+    super(`refused with ${status}`);
+    this.status = status;
+  }
+}
+
 /** The caller went away. */
 export class Cancelled extends Error {}
 

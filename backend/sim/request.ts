@@ -16,7 +16,7 @@ import { tokensOf } from "./text.ts";
 const TOKENS_PER_MESSAGE = 3;
 const MARK = "<|mark|>";
 
-const extrasSchema = z.looseObject({ steering: steeringSchema.nullish(), sim: z.unknown() });
+const extrasSchema = z.looseObject({ steering: steeringSchema.nullish(), sim: z.unknown().optional() });
 
 /** One request that generates, read and checked. */
 export interface GenerationRequest {

@@ -14,7 +14,7 @@ import { readBody, sendError, sendJson } from "../host/http-answers.ts";
 import { ENGINE_EVENTS_PATH, type EngineReady } from "../ports/engine-events.ts";
 import { SimAccount, type Work } from "./account.ts";
 import { AnswerShapes, embeddingAnswer, embeddingOf, usageOfWork } from "./answers.ts";
-import { Cancelled, generate, type GeneratedToken, pause, ScriptedCut } from "./generation.ts";
+import { Cancelled, generate, type GeneratedToken, pause, ScriptedCut, ScriptedRefusal } from "./generation.ts";
 import { metricsText } from "./metrics.ts";
 import { PrefixMemory } from "./prefix-memory.ts";
 import { type GenerationRequest, readChat, readCompletion, readEmbedding } from "./request.ts";
@@ -135,6 +135,10 @@ export class SimServer {
       response.destroy();
       return;
     }
+    if (thrown instanceof ScriptedRefusal) {
+      refuse(response, thrown.status);
+      return;
+    }
     const error = toApiError(thrown);
     if (response.headersSent) response.end(sseData(JSON.stringify(error.toBody())));
     else sendError(response, error);
@@ -148,11 +152,8 @@ export class SimServer {
   }
 
   async #withSlot(call: Call, use: () => Promise<void>): Promise<void> {
-    const { script, signal, response } = call;
-    if (script.status !== null) {
-      refuse(response, script.status);
-      throw new ApiError("engine_failed");
-    }
+    const { script, signal } = call;
+    if (script.status !== null) throw new ScriptedRefusal(script.status);
     if (this.#dice() < script.fail_rate) throw new ApiError("engine_failed", { source: "backend" });
     const slot = await this.#slots.take(signal);
     if (slot === "full") throw new ApiError("engine_busy", { source: "backend" });

@@ -7,7 +7,7 @@ import { SECRET_NAMES } from "../host-environment.ts";
 import type { EngineEvent } from "../ports/engine-events.ts";
 import { engineFarewellSchema, UNUSABLE_EXIT_CODE } from "../ports/engine-process.ts";
 import { relayEngineLog } from "./engine-log.ts";
-import { followEvents } from "./event-stream.ts";
+import { EventFollower } from "./event-follower.ts";
 import type { Launcher } from "./launcher.ts";
 import {
   type Lifecycle,
@@ -18,13 +18,8 @@ import {
   step,
 } from "./lifecycle.ts";
 
-/** An engine tells its load once a second; one that is silent this long does not work any more. */
-const SILENCE_LIMIT_MS = 60_000;
-const CONNECT_AGAIN_MS = 50;
 /** Between SIGTERM and SIGKILL. */
 const SOFT_END_MS = 5_000;
-/** After an engine's end, for the events that still stand in its socket. */
-const LAST_EVENTS_MS = 500;
 
 export interface SupervisorListener {
   /** Phase or reason changed. */
@@ -180,23 +175,21 @@ export class EngineSupervisor {
       const parsed = engineFarewellSchema.safeParse(message);
       if (parsed.success) farewell = parsed.data.reason;
     });
-    const stream = this.#follow(instance, socketPath);
+    const events = new EventFollower({
+      socketPath,
+      clock,
+      logger,
+      onEvent: (event) => {
+        this.#deps.listener.onEvent(event, instance);
+        if (event.type === "ready") this.#take({ type: "ready" });
+      },
+      onSilence: () => this.#take({ type: "fell_silent" }),
+    });
     let over = false;
     const end = (reason: string, unusable: boolean): void => {
       if (over) return;
       over = true;
-      stream.childEnded();
-      void rm(socketPath, { force: true });
-      const finish = (): void => {
-        cancel();
-        stream.stop();
-        this.#child = null;
-        this.#socketPath = null;
-        this.#ended(instance, reason, unusable);
-      };
-      const cancel = clock.after(LAST_EVENTS_MS, finish);
-      if (stream.connected()) stream.onClosed(finish);
-      else finish();
+      void this.#afterProcess(events, socketPath, () => this.#ended(instance, reason, unusable));
     };
     child.once("error", (error) => end(`could not be started: ${error.message}`, false));
     child.once("exit", (code, signal) =>
@@ -207,52 +200,12 @@ export class EngineSupervisor {
     );
   }
 
-  /** Keeps the events stream of one instance open until its process has ended. */
-  #follow(instance: number, socketPath: string) {
-    const { clock, listener, logger } = this.#deps;
-    let stopped = false;
-    let childGone = false;
-    let connected = false;
-    let cancelTimer = (): void => undefined;
-    let cancelSilence = (): void => undefined;
-    let closeStream = (): void => undefined;
-    let whenClosed = (): void => undefined;
-    const connect = (): void => {
-      closeStream = followEvents(socketPath, {
-        onEvent: (event) => {
-          if (stopped) return;
-          connected = true;
-          cancelSilence();
-          cancelSilence = clock.after(SILENCE_LIMIT_MS, () => this.#take({ type: "fell_silent" }));
-          listener.onEvent(event, instance);
-          if (event.type === "ready") this.#take({ type: "ready" });
-        },
-        onFault: (reason) => logger.warn("an engine event could not be read", { reason }),
-        onClose: () => {
-          connected = false;
-          whenClosed();
-          if (!stopped && !childGone) cancelTimer = clock.after(CONNECT_AGAIN_MS, connect);
-        },
-      });
-    };
-    connect();
-    return {
-      connected: () => connected,
-      onClosed: (fire: () => void) => {
-        whenClosed = fire;
-      },
-      childEnded: () => {
-        childGone = true;
-        cancelTimer();
-      },
-      stop: () => {
-        stopped = true;
-        whenClosed = () => undefined;
-        cancelTimer();
-        cancelSilence();
-        closeStream();
-      },
-    };
+  async #afterProcess(events: EventFollower, socketPath: string, done: () => void): Promise<void> {
+    await events.finish();
+    await rm(socketPath, { force: true });
+    this.#child = null;
+    this.#socketPath = null;
+    done();
   }
 
   #ended(instance: number, reason: string, unusable: boolean): void {

@@ -79,9 +79,10 @@ export function step(state: Lifecycle, event: LifecycleEvent, nowMs: number, set
       if (state.phase !== "ready") return unchanged(state);
       return { next: { ...state, phase: "draining" }, effects: [] };
     case "stop":
-      if (!running) return { next: { ...STOPPED, reason: state.reason }, effects: [{ type: "disarm" }] };
-      return { next: { ...state, phase: "draining" }, effects: [{ type: "disarm" }, { type: "end_softly" }] };
+      break;
   }
+  if (!running) return { next: { ...STOPPED, reason: state.reason }, effects: [{ type: "disarm" }] };
+  return { next: { ...state, phase: "draining" }, effects: [{ type: "disarm" }, { type: "end_softly" }] };
 }
 
 function afterEnd(

@@ -1,0 +1,178 @@
+import { generateKeyPair } from "jose";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { FakeEdge, type SignOptions } from "../support/fake-edge.ts";
+import { HostProcess, until } from "../support/host-process.ts";
+
+const chat = (extra: Record<string, unknown> = {}): string =>
+  JSON.stringify({ model: "sim", messages: [{ role: "user", content: "hello there" }], max_tokens: 8, ...extra });
+
+describe("a host in front of an engine", () => {
+  let edge: FakeEdge;
+  let host: HostProcess;
+
+  beforeAll(async () => {
+    edge = await FakeEdge.start({ host: "gpu-1" });
+    host = await HostProcess.start(edge);
+    await until("the replica is ready", () => edge.lastReport?.replicas[0]?.state === "ready");
+  });
+  afterAll(async () => {
+    await host.stop();
+    await edge.stop();
+  });
+
+  const ask = async (body: string, sign: Partial<SignOptions> = {}, init: RequestInit = {}): Promise<Response> =>
+    host.request(await edge.sign({ body, ...sign }), body, { ...init, path: sign.path ?? "/v1/chat/completions" });
+  const codeOf = async (response: Response): Promise<unknown> => {
+    const document: { error?: { code?: unknown } } = await response.json();
+    return document.error?.code;
+  };
+  const endedOf = (requestId: string) => edge.ended.filter(({ request_id }) => request_id === requestId);
+
+  it("passes a signed request to the engine and its answer back", async () => {
+    const requestId = edge.newRequestId();
+    const response = await ask(chat(), { requestId });
+    expect(response.status).toBe(200);
+    expect(response.headers.get("x-steerage-steering")).toBe("none");
+    const answer: { usage: Record<string, unknown> } = await response.json();
+    expect(answer.usage).toMatchObject({ prompt_tokens: 5, completion_tokens: 8 });
+    await until("the request is reported as ended", () => endedOf(requestId).length > 0);
+    expect(endedOf(requestId)[0]).toMatchObject({
+      edge: "edge-1",
+      replica: "sim",
+      attempt: 1,
+      computed_completion: 8,
+      outcome: "completed",
+      exactness: "exact",
+    });
+  });
+
+  it("streams event by event and ends with [DONE]", async () => {
+    const response = await ask(chat({ stream: true, stream_options: { include_usage: true } }));
+    expect(response.headers.get("content-type")).toContain("text/event-stream");
+    const text = await response.text();
+    const events = text.trim().split("\n\n");
+    expect(events.length).toBe(1 + 8 + 1 + 1 + 1);
+    expect(events.at(-1)).toBe("data: [DONE]");
+    expect(events.at(-2)).toContain('"completion_tokens":8');
+  });
+
+  it("answers completions and embeddings too", async () => {
+    const completion = await ask(JSON.stringify({ model: "sim", prompt: "once", max_tokens: 2 }), {
+      path: "/v1/completions",
+    });
+    expect(completion.status).toBe(200);
+    const embedding = await ask(JSON.stringify({ model: "sim", input: "once" }), { path: "/v1/embeddings" });
+    expect(embedding.status).toBe(200);
+  });
+
+  it("passes the engine's own refusal on and says that the backend refused", async () => {
+    const requestId = edge.newRequestId();
+    const response = await ask(chat({ max_tokens: 0 }), { requestId });
+    expect(response.status).toBe(400);
+    expect(response.headers.get("x-steerage-error-source")).toBe("backend");
+    await until("it is reported as ended", () => endedOf(requestId).length > 0);
+    expect(endedOf(requestId)[0]).toMatchObject({ computed_prompt: 0, computed_completion: 0, exactness: "exact" });
+  });
+
+  it("closes the engine's connection as soon as the edge leaves, and reports exact counts", async () => {
+    const requestId = edge.newRequestId();
+    const abort = new AbortController();
+    const body = chat({ stream: true, max_tokens: 5_000, ignore_eos: true, sim: { tokens_per_second: 50 } });
+    const response = await ask(body, { requestId }, { signal: abort.signal });
+    await response.body?.getReader().read();
+    abort.abort();
+    await until("it is reported as ended", () => endedOf(requestId).length > 0);
+    const [entry] = endedOf(requestId);
+    expect(entry).toMatchObject({ outcome: "cancelled", exactness: "exact" });
+    expect(entry?.computed_completion).toBeLessThan(200);
+    await until("nothing is in flight", () => edge.lastReport?.replicas[0]?.in_flight === 0);
+  });
+
+  it("refuses more than slots and queue hold, with Retry-After and no ended entry", async () => {
+    const body = chat({ max_tokens: 1, sim: { hang: true } });
+    const abort = new AbortController();
+    const hanging = Array.from({ length: 8 }, () => ask(body, {}, { signal: abort.signal }).catch(() => null));
+    await until("eight are in flight", () => edge.lastReport?.replicas[0]?.in_flight_by_edge["edge-1"] === 8);
+    const requestId = edge.newRequestId();
+    const response = await ask(chat(), { requestId });
+    expect(response.status).toBe(503);
+    expect(Number(response.headers.get("retry-after"))).toBeGreaterThanOrEqual(1);
+    expect(await codeOf(response)).toBe("engine_busy");
+    abort.abort();
+    await Promise.all(hanging);
+    await until("nothing is in flight", () => edge.lastReport?.replicas[0]?.in_flight === 0);
+    expect(endedOf(requestId)).toEqual([]);
+  });
+
+  describe("refuses with 401", () => {
+    const refused = async (name: string, sign: Partial<SignOptions>, sent = chat()): Promise<void> => {
+      const requestId = edge.newRequestId();
+      const token = await edge.sign({ body: chat(), requestId, ...sign });
+      const response = await host.request(token, sent);
+      expect([name, response.status, await codeOf(response)]).toEqual([name, 401, "host_unauthorized"]);
+      expect(endedOf(requestId)).toEqual([]);
+    };
+
+    it("a request without a token or with one that is none", async () => {
+      for (const authorization of ["", "Bearer", "Bearer abc", "Basic abc", "Bearer a.b.c"]) {
+        const response = await host.request("", chat(), { headers: { authorization } });
+        expect(response.status).toBe(401);
+      }
+    });
+
+    it("a key it does not know, under a known kid or its own", async () => {
+      const { privateKey } = await generateKeyPair("EdDSA", { crv: "Ed25519" });
+      await refused("known kid", { key: privateKey });
+      await refused("own kid", { key: privateKey, header: { kid: "stranger" } });
+    });
+
+    it("another audience, edge name, method, path, body or token id", async () => {
+      await refused("audience", { claims: { aud: "gpu-2" } });
+      await refused("edge", { claims: { iss: "edge-2" } });
+      await refused("method", { claims: { method: "GET" } });
+      await refused("path", { claims: { path: "/v1/completions" } });
+      await refused("body", {}, chat({ max_tokens: 7 }));
+      await refused("jti", { claims: { jti: "something.1" } });
+    });
+
+    it("a token that is expired, from the future or living too long", async () => {
+      const now = Math.floor(Date.now() / 1_000);
+      await refused("expired", { claims: { iat: now - 60, exp: now - 30 } });
+      await refused("future", { claims: { iat: now + 60, exp: now + 80 } });
+      await refused("long", { claims: { iat: now, exp: now + 3_600 } });
+    });
+
+    it("the same token a second time", async () => {
+      const body = chat();
+      const token = await edge.sign({ body });
+      expect((await host.request(token, body)).status).toBe(200);
+      expect((await host.request(token, body)).status).toBe(401);
+    });
+
+    it("a token of another algorithm", async () => {
+      const { privateKey } = await generateKeyPair("ES256");
+      await refused("ES256", { key: privateKey, header: { alg: "ES256" } });
+    });
+  });
+
+  it("refuses a body over the limit before it is read", async () => {
+    const body = JSON.stringify({ filler: "x".repeat(11 * 2 ** 20) });
+    const response = await ask(body).catch((error: unknown) => error);
+    // The connection may be closed while the body is still being sent: either way nothing reached the engine.
+    if (response instanceof Response) expect(response.status).toBe(413);
+    else expect(response).toBeInstanceOf(Error);
+  });
+
+  it("answers unknown replicas, routes and methods in the OpenAI envelope", async () => {
+    const unknown = await ask(chat(), { replica: "nothing" });
+    expect([unknown.status, await codeOf(unknown)]).toEqual([503, "no_replica_available"]);
+    const route = await fetch(`${host.url}/v1/nothing`);
+    expect([route.status, await codeOf(route)]).toEqual([404, "route_not_found"]);
+    const method = await fetch(`${host.url}/v1/chat/completions`);
+    expect([method.status, method.headers.get("allow"), await codeOf(method)]).toEqual([
+      405,
+      "POST",
+      "method_not_allowed",
+    ]);
+  });
+});

@@ -1,0 +1,143 @@
+import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { calculateJwkThumbprint, exportJWK, generateKeyPair, SignJWT } from "jose";
+import type { Answer, EdgeKey } from "../../shared/protocol/answer.ts";
+import { edgeKeySchema } from "../../shared/protocol/answer.ts";
+import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
+import { type EndedRequest, type Report, reportSchema } from "../../shared/protocol/report.ts";
+
+type SigningKey = Awaited<ReturnType<typeof generateKeyPair>>["privateKey"];
+
+export interface SignOptions {
+  readonly body: string;
+  readonly path?: string;
+  readonly replica?: string;
+  readonly requestId?: string;
+  readonly attempt?: number;
+  readonly claims?: Partial<InferenceClaims>;
+  /** Header members over the right ones. */
+  readonly header?: Readonly<Record<string, string>>;
+  readonly key?: SigningKey;
+}
+
+/** What a host sees of an edge: it takes reports, answers them with keys, and signs requests. */
+export class FakeEdge {
+  readonly token = "sk-host-test";
+  readonly name: string;
+  readonly host: string;
+  readonly reports: { readonly report: Report; readonly receivedAtMs: number }[] = [];
+  readonly #server: Server;
+  readonly #privateKey: SigningKey;
+  keys: EdgeKey[];
+  /** Which ended requests the next answers acknowledge. */
+  acknowledge: (entry: EndedRequest) => boolean = () => true;
+  /** Status of the next answers; anything but 200 has no body. */
+  status = 200;
+  /** Added to the edge's clock. */
+  clockOffsetMs = 0;
+  reportEveryMs = 1_000;
+  port = 0;
+
+  private constructor(options: { name: string; host: string; key: EdgeKey; privateKey: SigningKey }) {
+    this.name = options.name;
+    this.host = options.host;
+    this.keys = [options.key];
+    this.#privateKey = options.privateKey;
+    this.#server = createServer((request, response) => void this.#answer(request, response));
+  }
+
+  static async start(options: { name?: string; host: string; port?: number }): Promise<FakeEdge> {
+    const { publicKey, privateKey } = await generateKeyPair("EdDSA", { crv: "Ed25519" });
+    const jwk = await exportJWK(publicKey);
+    const key = edgeKeySchema.parse({ ...jwk, kid: await calculateJwkThumbprint(jwk) });
+    const edge = new FakeEdge({ name: options.name ?? "edge-1", host: options.host, key, privateKey });
+    await edge.listen(options.port ?? 0);
+    return edge;
+  }
+
+  async listen(port = this.port): Promise<void> {
+    this.#server.listen(port, "127.0.0.1");
+    await once(this.#server, "listening");
+    const address = this.#server.address();
+    this.port = typeof address === "object" && address !== null ? address.port : 0;
+  }
+
+  async stop(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get lastReport(): Report | null {
+    return this.reports.at(-1)?.report ?? null;
+  }
+
+  /** Every ended request that was ever reported, once. */
+  get ended(): EndedRequest[] {
+    const seen = new Map<string, EndedRequest>();
+    for (const { report } of this.reports) {
+      for (const entry of report.ended) seen.set(`${entry.request_id}.${entry.attempt}`, entry);
+    }
+    return [...seen.values()];
+  }
+
+  newRequestId(): string {
+    return `req_${randomBytes(11).toString("hex")}`;
+  }
+
+  async sign(options: SignOptions): Promise<string> {
+    const requestId = options.requestId ?? this.newRequestId();
+    const attempt = options.attempt ?? 1;
+    const nowSeconds = Math.floor((Date.now() + this.clockOffsetMs) / 1_000);
+    const claims: InferenceClaims = {
+      iss: this.name,
+      aud: this.host,
+      jti: `${requestId}.${attempt}`,
+      iat: nowSeconds,
+      exp: nowSeconds + 30,
+      method: "POST",
+      path: options.path ?? "/v1/chat/completions",
+      body_sha256: createHash("sha256").update(options.body).digest("hex"),
+      request_id: requestId,
+      attempt,
+      replica: options.replica ?? "sim",
+      cache_salt: "project-1",
+      ...options.claims,
+    };
+    return new SignJWT({ ...claims })
+      .setProtectedHeader({ alg: "EdDSA", kid: this.keys[0]?.kid ?? "", ...options.header })
+      .sign(options.key ?? this.#privateKey);
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (request.url !== "/agent/v1/reports" || request.headers.authorization !== `Bearer ${this.token}`) {
+      response.writeHead(request.url === "/agent/v1/reports" ? 401 : 404).end();
+      return;
+    }
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(Buffer.from(chunk));
+    const report = reportSchema.parse(JSON.parse(Buffer.concat(chunks).toString("utf8")));
+    if (this.status !== 200) {
+      response.writeHead(this.status).end();
+      return;
+    }
+    this.reports.push({ report, receivedAtMs: performance.now() });
+    const answer: Answer = {
+      protocol: 1,
+      edge: this.name,
+      ack_seq: report.seq,
+      ack_ended: report.ended
+        .filter((entry) => this.acknowledge(entry))
+        .map(({ request_id, attempt }) => ({ request_id, attempt })),
+      edge_time: Date.now() + this.clockOffsetMs,
+      keys: this.keys,
+      report_every_ms: this.reportEveryMs,
+      desired: null,
+    };
+    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
+  }
+}

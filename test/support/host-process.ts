@@ -1,0 +1,136 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import type { FakeEdge } from "./fake-edge.ts";
+import { REPOSITORY } from "./source-tree.ts";
+
+const BACKEND = path.join(REPOSITORY, "dist/backend/main.js");
+
+/** A host as operators run it, from the built program, in a folder of its own. */
+export class HostProcess {
+  readonly folder = mkdtempSync(path.join(tmpdir(), "steerage-host-"));
+  readonly port: number;
+  readonly log: string[] = [];
+  readonly #config: Readonly<Record<string, unknown>>;
+  #child: ChildProcess | null = null;
+
+  private constructor(port: number, config: Readonly<Record<string, unknown>>) {
+    this.port = port;
+    this.#config = config;
+  }
+
+  /** Starts a host for this edge; `config` is merged over a configuration with one sim model named `sim`. */
+  static async start(edge: FakeEdge, config: Readonly<Record<string, unknown>> = {}): Promise<HostProcess> {
+    const port = await freePort();
+    const host = new HostProcess(port, {
+      node_id: edge.host,
+      listen: `127.0.0.1:${port}`,
+      servers: [edge.url],
+      token: edge.token,
+      data: "data",
+      restart_base: "100ms",
+      logging: { level: "debug" },
+      models: [{ name: "sim", engine: "sim", slots: 4, max_pending: 4 }],
+      ...config,
+    });
+    host.spawn();
+    await until("the host listens", () => host.#reachable());
+    return host;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
+  spawn(): void {
+    const file = path.join(this.folder, "host.yaml");
+    writeFileSync(file, JSON.stringify(this.#config));
+    const child = spawn(process.execPath, [BACKEND, "serve", "--config", file], { stdio: ["ignore", "pipe", "pipe"] });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text: string) => this.log.push(...text.trimEnd().split("\n")));
+    }
+    this.#child = child;
+  }
+
+  async restart(): Promise<void> {
+    this.spawn();
+    await until("the host listens again", () => this.#reachable());
+  }
+
+  /** Process ids of the engines: the host's children. */
+  enginePids(): number[] {
+    return readdirSync("/proc").flatMap((name) => {
+      if (!/^\d+$/.test(name)) return [];
+      try {
+        const parent = /^PPid:\s+(\d+)$/m.exec(readFileSync(`/proc/${name}/status`, "utf8"))?.[1];
+        return Number(parent) === this.pid ? [Number(name)] : [];
+      } catch {
+        return [];
+      }
+    });
+  }
+
+  async end(signal: NodeJS.Signals): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
+    const child = this.#child;
+    if (child === null) return { code: null, signal: null };
+    this.#child = null;
+    if (child.exitCode !== null || child.signalCode !== null) return { code: child.exitCode, signal: child.signalCode };
+    const exit = once(child, "exit");
+    child.kill(signal);
+    await exit;
+    return { code: child.exitCode, signal: child.signalCode };
+  }
+
+  async stop(): Promise<void> {
+    await this.end("SIGKILL");
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  async request(token: string, body: string, init: RequestInit & { path?: string } = {}): Promise<Response> {
+    return fetch(`${this.url}${init.path ?? "/v1/chat/completions"}`, {
+      method: "POST",
+      body,
+      ...init,
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}`, ...init.headers },
+    });
+  }
+
+  async #reachable(): Promise<boolean> {
+    return (await fetch(`${this.url}/health`).catch(() => null)) !== null;
+  }
+}
+
+/** Asks again every 20 ms; fails with what was waited for. */
+export async function until(what: string, holds: () => Promise<boolean> | boolean, limitMs = 20_000): Promise<void> {
+  const end = Date.now() + limitMs;
+  while (Date.now() < end) {
+    if (await holds()) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`waited ${limitMs} ms in vain until ${what}`);
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" && address !== null ? address.port : 0;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
