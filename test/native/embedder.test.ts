@@ -7,7 +7,7 @@ describe("an embedder", () => {
   let embedder: NativeEmbedder;
   beforeAll(async () => {
     model = await openModel(DEMO_F32);
-    embedder = await model.createEmbedder({ contextLength: 64, threads: 2, pooling: "mean" });
+    embedder = await model.createEmbedder({ contextLength: 64, threads: 1, pooling: "mean" });
   });
   afterAll(async () => {
     await embedder.dispose();

@@ -42,7 +42,7 @@ describe.each([
   let session: NativeSession;
   beforeAll(async () => {
     model = await openModel(path);
-    session = await NativeSession.open(model, { kvType: name === "f32" ? "f32" : "f16" });
+    session = await NativeSession.open(model, { kvType: name === "f32" ? "f32" : "f16", threads: 2 });
   });
   afterAll(async () => {
     await session.context.dispose();

@@ -1,0 +1,127 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { NativeModel, SamplerOptions } from "../../backend/native/binding.ts";
+import { DEMO_F32, GREEDY, NativeSession, openModel } from "../support/native-harness.ts";
+
+describe("sampling", () => {
+  let model: NativeModel;
+  let session: NativeSession;
+  let tokens: Int32Array;
+  beforeAll(async () => {
+    model = await openModel(DEMO_F32);
+    session = await NativeSession.open(model);
+    tokens = model.tokenize("Once upon a time", true, false);
+  });
+  afterAll(async () => {
+    await session.context.dispose();
+    await model.dispose();
+  });
+
+  const drawn: SamplerOptions = { ...GREEDY, temperature: 1, topK: 40, topP: 0.95, minP: 0.01 };
+  const draw = async (seed: number, sequenceId = 0): Promise<number[]> =>
+    (await session.run({ tokens, sequenceId, maxTokens: 30, sampler: { ...drawn, seed } })).tokens;
+
+  it.each([0, 7, 2 ** 32 - 1])("repeats itself with seed %i, on any sequence", async (seed) => {
+    expect(await draw(seed, 3)).toEqual(await draw(seed));
+  });
+
+  it("differs between seeds", async () => {
+    expect(await draw(1)).not.toEqual(await draw(2));
+  });
+
+  it("does as logit bias says", async () => {
+    const outcome = await session.run({
+      tokens,
+      maxTokens: 5,
+      sampler: { ...GREEDY, logitBias: [{ token: 65, bias: 1000 }] },
+    });
+    expect(outcome.tokens).toEqual([65, 65, 65, 65, 65]);
+  });
+
+  it("repeats itself less with penalties", async () => {
+    const looping: SamplerOptions = { ...GREEDY, logitBias: [{ token: 65, bias: 30 }] };
+    const run = async (sampler: SamplerOptions): Promise<number> =>
+      (await session.run({ tokens, maxTokens: 20, ignoreEndOfGeneration: true, sampler })).tokens.filter(
+        (token) => token === 65,
+      ).length;
+    const unpenalised = await run(looping);
+    expect(unpenalised).toBe(20);
+    expect(await run({ ...looping, frequencyPenalty: 4, penaltyWindow: -1 })).toBeLessThan(unpenalised);
+    expect(await run({ ...looping, presencePenalty: 40 })).toBe(1);
+    expect(await run({ ...looping, repeatPenalty: 10 })).toBeLessThan(unpenalised);
+    expect(await run({ ...looping, presencePenalty: 40, penaltyWindow: 0 })).toBe(unpenalised);
+  });
+
+  it("gives log-probabilities of the model's own distribution, whatever the sampler does", async () => {
+    const plain = await session.run({ tokens, maxTokens: 1, logprobs: 20 });
+    const [first] = plain.logprobs;
+    const probabilities = [...(first?.topLogprobs ?? [])].map(Math.exp);
+    expect(probabilities.length).toBe(20);
+    expect(probabilities).toEqual(probabilities.toSorted((a, b) => b - a));
+    expect(probabilities.reduce((sum, p) => sum + p, 0)).toBeLessThanOrEqual(1.0001);
+    expect(first?.topTokens[0]).toBe(plain.tokens[0]);
+    expect(first?.logprob).toBe(first?.topLogprobs[0]);
+
+    const forced = await session.run({
+      tokens,
+      maxTokens: 1,
+      logprobs: 0,
+      sampler: { ...GREEDY, logitBias: [{ token: first?.topTokens[3] ?? 0, bias: 500 }] },
+    });
+    expect(forced.logprobs[0]?.logprob).toBe(first?.topLogprobs[3]);
+    expect(forced.logprobs[0]?.topTokens.length).toBe(0);
+  });
+
+  it("holds the answer to a grammar and ends when the grammar is through", async () => {
+    const outcome = await session.run({
+      tokens,
+      maxTokens: 40,
+      ignoreEndOfGeneration: true,
+      sampler: { ...drawn, seed: 5, grammar: 'root ::= " " ("sea" | "snow") "." [0-9] [0-9]' },
+    });
+    expect(outcome.text.toString()).toMatch(/^ (sea|snow)\.\d\d$/u);
+    expect(outcome.finished.reason).toBe("end_of_generation");
+  });
+
+  it("refuses a grammar that does not parse when the job is submitted", () => {
+    expect(() => session.start({ tokens, sampler: { ...GREEDY, grammar: "root ::= (" } })).toThrow(
+      expect.objectContaining({ code: "grammar_invalid" }),
+    );
+  });
+
+  it("ends at its end-of-generation token and counts it, or goes on past it when told to", async () => {
+    const end = model.info.eosToken ?? 0;
+    const sampler: SamplerOptions = { ...GREEDY, logitBias: [{ token: end, bias: 1000 }] };
+    const ended = await session.run({ tokens, maxTokens: 5, sampler });
+    expect(ended.tokens).toEqual([end]);
+    expect(ended.text.length).toBe(0);
+    expect(ended.finished).toMatchObject({ reason: "end_of_generation", computedCompletionTokens: 1 });
+    const ignored = await session.run({ tokens, maxTokens: 5, sampler, ignoreEndOfGeneration: true });
+    expect(ignored.tokens.length).toBe(5);
+    expect(ignored.finished.reason).toBe("length");
+  });
+
+  it("finds stop strings across token borders and says where the text ends", async () => {
+    const whole = (await session.run({ tokens, maxTokens: 60, ignoreEndOfGeneration: true })).text.toString();
+    for (let at = 3; at + 7 < whole.length; at += 5) {
+      const stop = whole.slice(at, at + 7);
+      const outcome = await session.run({
+        tokens,
+        maxTokens: 60,
+        ignoreEndOfGeneration: true,
+        stopStrings: ["never in this text", stop],
+      });
+      const { reason, stopIndex, textEndBytes } = outcome.finished;
+      expect({ reason, stopIndex }).toEqual({ reason: "stop_string", stopIndex: 1 });
+      expect(outcome.text.subarray(0, textEndBytes).toString()).toBe(whole.slice(0, whole.indexOf(stop)));
+      expect(outcome.text.toString()).toContain(stop);
+    }
+  });
+
+  it("takes the stop string that begins first when two end together", async () => {
+    const whole = (await session.run({ tokens, maxTokens: 40, ignoreEndOfGeneration: true })).text.toString();
+    const stopStrings = [whole.slice(12, 16), whole.slice(10, 16)];
+    const { finished } = await session.run({ tokens, maxTokens: 40, ignoreEndOfGeneration: true, stopStrings });
+    const begins = stopStrings.map((stop) => whole.indexOf(stop));
+    expect(finished.textEndBytes).toBe(Math.min(...begins));
+  });
+});
