@@ -3,7 +3,13 @@ import path from "node:path";
 import { createClient, type Client } from "@libsql/client";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import { migrate, MigrationRefused, type MigrationReport } from "../store/migrations.ts";
+import {
+  appliedMigrations,
+  migrate,
+  MigrationRefused,
+  pendingMigrations,
+  type MigrationReport,
+} from "../store/migrations.ts";
 import { LibsqlStore, type Store } from "../store/store.libsql.ts";
 import { connectFile, databaseFile } from "./database-file.ts";
 import { readMigrations } from "./migration-files.ts";
@@ -108,5 +114,22 @@ export async function databaseExists(databaseUrl: string): Promise<boolean> {
     return true;
   } catch {
     return false;
+  }
+}
+
+/** Rejects with OperatorError unless the database has exactly this program's version. */
+export async function assertCurrent(options: OpenStoreOptions): Promise<void> {
+  const file = databaseFile(options.databaseUrl);
+  let client: Client | null = null;
+  try {
+    client = file === null ? connectServer(options) : await connectFile(file);
+    const pending = pendingMigrations(await appliedMigrations(client), await readMigrations());
+    if (pending.length > 0) {
+      throw new MigrationRefused("it is older than this program; run 'steerage migrate' first");
+    }
+  } catch (thrown) {
+    throw operatorErrorOf(thrown, file);
+  } finally {
+    client?.close();
   }
 }

@@ -13,6 +13,7 @@ export const STORE_METHODS = [
   "revokeHost",
   "record",
   "usagePage",
+  "requests",
   "proofSnapshot",
   "spent",
   "priceVersion",

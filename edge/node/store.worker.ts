@@ -42,6 +42,7 @@ export class WorkerStore implements Store {
   readonly revokeHost = this.#method("revokeHost");
   readonly record = this.#method("record");
   readonly usagePage = this.#method("usagePage");
+  readonly requests = this.#method("requests");
   readonly proofSnapshot = this.#method("proofSnapshot");
   readonly spent = this.#method("spent");
   readonly priceVersion = this.#method("priceVersion");

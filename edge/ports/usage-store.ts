@@ -92,8 +92,17 @@ export interface TokenSums {
   readonly completionTokens: number;
 }
 
-/** Both sides of the ledger's proof, read at one instant. */
-export interface ProofSnapshot {
+/** What is stored of some requests. */
+export interface StoredRequests {
+  readonly usageRows: readonly UsageRow[];
+  readonly attemptRows: readonly AttemptRow[];
+}
+
+/**
+ * Both sides of the ledger's proof, read at one instant; and the rows of the requests asked for, to be replaced by what
+ * a journal knows better.
+ */
+export interface ProofSnapshot extends StoredRequests {
   /** Attempts that a host reported, by the hour of their end. */
   readonly attempts: readonly (TokenSums & {
     readonly host: string;
@@ -107,9 +116,6 @@ export interface ProofSnapshot {
   readonly billedAttempts: readonly (TokenSums & { readonly hourMs: number })[];
   /** Billed attempts whose request has no row. */
   readonly billedWithoutUsage: number;
-  /** What is stored of the requests asked for, to be replaced by what a journal knows better. */
-  readonly usageRows: readonly UsageRow[];
-  readonly attemptRows: readonly AttemptRow[];
 }
 
 export interface ProofRequest extends TimeRange {
@@ -135,9 +141,10 @@ export interface UsageStore {
   record(batch: UsageBatch): Promise<void>;
   /** Ordered by (at, request id). */
   usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]>;
+  requests(requestIds: readonly string[]): Promise<StoredRequests>;
   proofSnapshot(request: ProofRequest): Promise<ProofSnapshot>;
   /** What every key has cost so far: budgets outlive a restart by it. */
   spent(): Promise<readonly SpentByScope[]>;
-  /** The version number of this price list; a list that was not seen before gets the next number. */
+  /** The version number of this price list; one that differs from the newest gets the next number. */
   priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number>;
 }

@@ -68,7 +68,7 @@ export async function migrate(
     : { applied: await migrateServer(client, pendingMigrations(applied, available), options.nowMs), wasEmpty };
 }
 
-async function appliedMigrations(client: Pick<Client, "execute">): Promise<{ position: number; tag: string }[]> {
+export async function appliedMigrations(client: Pick<Client, "execute">): Promise<{ position: number; tag: string }[]> {
   const { rows: tables } = await client.execute("select name from sqlite_master where name = 'steerage_migrations'");
   if (tables.length === 0) return [];
   const { rows } = await client.execute("select position, tag from steerage_migrations order by position");

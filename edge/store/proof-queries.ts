@@ -1,6 +1,6 @@
 import { and, asc, isNotNull, isNull, lte, sql, eq, type SQL } from "drizzle-orm";
 import type { SQLiteColumn } from "drizzle-orm/sqlite-core";
-import type { ProofRequest, ProofSnapshot } from "../ports/usage-store.ts";
+import type { ProofRequest, ProofSnapshot, StoredRequests } from "../ports/usage-store.ts";
 import type { Database } from "./database.ts";
 import { attempts, hostCounters, usage } from "./schema.ts";
 import { attemptRowOf, usageRowOf, within } from "./usage-queries.ts";
@@ -50,18 +50,23 @@ export async function proofSnapshot(database: Database, request: ProofRequest): 
     .from(attempts)
     .leftJoin(usage, eq(usage.requestId, attempts.requestId))
     .where(and(isNull(attempts.unbilledReason), isNull(usage.requestId)));
-  const ids = JSON.stringify(request.requestIds);
-  const usageRows = await database.select().from(usage).where(isAmong(usage.requestId, ids));
-  const attemptRows = await database.select().from(attempts).where(isAmong(attempts.requestId, ids));
   return {
     attempts: reported.map((row) => ({ ...row, epoch: row.epoch ?? 0, hourMs: row.hourMs ?? 0 })),
     counters: counters.map(({ hour, ...row }) => ({ ...row, hourMs: hour })),
     usage: usageSums,
     billedAttempts,
     billedWithoutUsage: without?.rows ?? 0,
-    usageRows: usageRows.map(usageRowOf),
-    attemptRows: attemptRows.map(attemptRowOf),
+    ...(await storedRequests(database, request.requestIds)),
   };
+}
+
+/** Runs in a read transaction. */
+export async function storedRequests(database: Database, requestIds: readonly string[]): Promise<StoredRequests> {
+  if (requestIds.length === 0) return { usageRows: [], attemptRows: [] };
+  const ids = JSON.stringify(requestIds);
+  const usageRows = await database.select().from(usage).where(isAmong(usage.requestId, ids));
+  const attemptRows = await database.select().from(attempts).where(isAmong(attempts.requestId, ids));
+  return { usageRows: usageRows.map(usageRowOf), attemptRows: attemptRows.map(attemptRowOf) };
 }
 
 const sum = (expression: SQL | SQLiteColumn) => sql`coalesce(sum(${expression}), 0)`.mapWith(Number);

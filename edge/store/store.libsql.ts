@@ -6,6 +6,7 @@ import type {
   ProofSnapshot,
   SpentByScope,
   StoredPrice,
+  StoredRequests,
   UsageBatch,
   UsagePageRequest,
   UsageRow,
@@ -13,7 +14,7 @@ import type {
 } from "../ports/usage-store.ts";
 import { databaseOver, type Database } from "./database.ts";
 import * as keyQueries from "./key-queries.ts";
-import { proofSnapshot } from "./proof-queries.ts";
+import { proofSnapshot, storedRequests } from "./proof-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
@@ -88,6 +89,10 @@ export class LibsqlStore implements Store {
 
   usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]> {
     return this.#read((database) => usageQueries.usagePage(database, request));
+  }
+
+  requests(requestIds: readonly string[]): Promise<StoredRequests> {
+    return this.#transaction("read", (database) => storedRequests(database, requestIds));
   }
 
   proofSnapshot(request: ProofRequest): Promise<ProofSnapshot> {

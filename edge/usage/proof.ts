@@ -3,6 +3,7 @@ import type {
   HostCounterRow,
   ProofRequest,
   ProofSnapshot,
+  StoredRequests,
   TokenSums,
   UsageBatch,
   UsageRow,
@@ -114,7 +115,7 @@ export async function ledgerDifference(store: UsageStore, journal: UsageBatch, r
 }
 
 function mergeJournal(
-  snapshot: Pick<ProofSnapshot, "usageRows" | "attemptRows">,
+  snapshot: StoredRequests,
   journal: UsageBatch,
 ): { usage: Map<string, UsageRow>; attempts: Map<string, Map<number, AttemptRow>> } {
   const usage = new Map(snapshot.usageRows.map((row) => [row.requestId, row]));
@@ -143,11 +144,8 @@ function mergeJournal(
 }
 
 /** The journal's rows as they are to be exported in the place of those in the database. */
-export function mergedUsage(
-  snapshot: Pick<ProofSnapshot, "usageRows" | "attemptRows">,
-  journal: UsageBatch,
-): Map<string, UsageRow> {
-  return mergeJournal(snapshot, journal).usage;
+export function mergedUsage(stored: StoredRequests, journal: UsageBatch): Map<string, UsageRow> {
+  return mergeJournal(stored, journal).usage;
 }
 
 function count(
