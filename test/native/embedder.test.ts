@@ -2,6 +2,10 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { NativeEmbedder, NativeModel } from "../../backend/native/binding.ts";
 import { DEMO_F32, openModel } from "../support/native-harness.ts";
 
+function largestDifference(a: Float32Array, b: Float32Array): number {
+  return Math.max(...a.map((value, i) => Math.abs(value - (b[i] ?? Number.NaN))));
+}
+
 describe("an embedder", () => {
   let model: NativeModel;
   let embedder: NativeEmbedder;
@@ -15,10 +19,6 @@ describe("an embedder", () => {
   });
 
   const tokens = (text: string): Int32Array => model.tokenize(text, true, false);
-
-  function largestDifference(a: Float32Array, b: Float32Array): number {
-    return Math.max(...a.map((value, i) => Math.abs(value - (b[i] ?? Number.NaN))));
-  }
 
   it("gives one vector of the model's width per input", async () => {
     const [vector, ...others] = await embedder.embed([tokens("a sailor on the beach")]);

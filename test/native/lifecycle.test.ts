@@ -1,17 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { describe, expect, it } from "vitest";
 import type { NativeModel } from "../../backend/native/binding.ts";
-import { nativeErrorCode } from "../../backend/native/load.ts";
-import { DEMO_Q8, NativeSession, openModel, repositoryFile } from "../support/native-harness.ts";
-
-async function codeOf(action: () => unknown): Promise<string | null> {
-  try {
-    await action();
-    return "no error";
-  } catch (error) {
-    return nativeErrorCode(error);
-  }
-}
+import { codeOf, DEMO_Q8, NativeSession, openModel, repositoryFile } from "../support/native-harness.ts";
 
 const tokensOf = (model: NativeModel): Int32Array => model.tokenize("Once upon a time", true, false);
 
@@ -36,6 +26,11 @@ describe("the life of models and contexts", () => {
     const jobs = [0, 1, 2].map((sequenceId) => {
       const wish = { tokens: tokensOf(model), sequenceId, maxTokens: 100_000, ignoreEndOfGeneration: true };
       return session.run(wish).then(({ finished }) => reasons.push(finished.reason));
+    });
+    await new Promise<void>((resolve) => {
+      session.onStep = () => {
+        resolve();
+      };
     });
     await session.context.dispose();
     await Promise.all(jobs);
@@ -92,6 +87,6 @@ describe("the life of models and contexts", () => {
       signal: null,
       stderr: "",
     });
-    if (ending === "") expect(child.stdout).toBe("finished\n");
+    expect(child.stdout).toBe(ending === "" ? "finished\n" : "");
   });
 });

@@ -3,16 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { NativeModel } from "../../backend/native/binding.ts";
-import { nativeErrorCode } from "../../backend/native/load.ts";
-import { DEMO_Q8, openModel } from "../support/native-harness.ts";
+import { codeOf, DEMO_Q8, openModel } from "../support/native-harness.ts";
 import { GgufWriter } from "../support/gguf-writer.ts";
-
-async function codeOf(promise: Promise<unknown>): Promise<string | null> {
-  return promise.then(
-    () => "no error",
-    (error: unknown) => nativeErrorCode(error),
-  );
-}
 
 describe("loading a model file", () => {
   const folder = mkdtempSync(join(tmpdir(), "steerage-native-"));
@@ -26,7 +18,7 @@ describe("loading a model file", () => {
   });
 
   it("says that a missing file is missing", async () => {
-    expect(await codeOf(openModel(join(folder, "nowhere.gguf")))).toBe("model_file_missing");
+    expect(await codeOf(() => openModel(join(folder, "nowhere.gguf")))).toBe("model_file_missing");
   });
 
   it.each([
@@ -35,16 +27,16 @@ describe("loading a model file", () => {
     ["the start of a header", readFileSync(DEMO_Q8).subarray(0, 4096)],
     ["a file without its last tensor bytes", readFileSync(DEMO_Q8).subarray(0, -4096)],
   ])("says that %s is no valid model file", async (name, bytes) => {
-    expect(await codeOf(openModel(write(`${name.replaceAll(" ", "-")}.gguf`, bytes)))).toBe("model_file_invalid");
+    expect(await codeOf(() => openModel(write(`${name.replaceAll(" ", "-")}.gguf`, bytes)))).toBe("model_file_invalid");
   });
 
   it("says that a folder is no valid model file", async () => {
-    expect(await codeOf(openModel(folder))).toBe("model_file_invalid");
+    expect(await codeOf(() => openModel(folder))).toBe("model_file_invalid");
   });
 
   it("says that an architecture it does not know is unsupported", async () => {
     const file = new GgufWriter().text("general.architecture", "no-such-architecture");
-    expect(await codeOf(openModel(write("unknown.gguf", file.toBytes())))).toBe("model_unsupported");
+    expect(await codeOf(() => openModel(write("unknown.gguf", file.toBytes())))).toBe("model_unsupported");
   });
 });
 

@@ -37,18 +37,19 @@ describe("sampling", () => {
     expect(outcome.tokens).toEqual([65, 65, 65, 65, 65]);
   });
 
+  const repeats = async (sampler: SamplerOptions): Promise<number> => {
+    const outcome = await session.run({ tokens, maxTokens: 20, ignoreEndOfGeneration: true, sampler });
+    return outcome.tokens.filter((token) => token === 65).length;
+  };
+
   it("repeats itself less with penalties", async () => {
     const looping: SamplerOptions = { ...GREEDY, logitBias: [{ token: 65, bias: 30 }] };
-    const run = async (sampler: SamplerOptions): Promise<number> =>
-      (await session.run({ tokens, maxTokens: 20, ignoreEndOfGeneration: true, sampler })).tokens.filter(
-        (token) => token === 65,
-      ).length;
-    const unpenalised = await run(looping);
+    const unpenalised = await repeats(looping);
     expect(unpenalised).toBe(20);
-    expect(await run({ ...looping, frequencyPenalty: 4, penaltyWindow: -1 })).toBeLessThan(unpenalised);
-    expect(await run({ ...looping, presencePenalty: 40 })).toBe(1);
-    expect(await run({ ...looping, repeatPenalty: 10 })).toBeLessThan(unpenalised);
-    expect(await run({ ...looping, presencePenalty: 40, penaltyWindow: 0 })).toBe(unpenalised);
+    expect(await repeats({ ...looping, frequencyPenalty: 4, penaltyWindow: -1 })).toBeLessThan(unpenalised);
+    expect(await repeats({ ...looping, presencePenalty: 40 })).toBe(1);
+    expect(await repeats({ ...looping, repeatPenalty: 10 })).toBeLessThan(unpenalised);
+    expect(await repeats({ ...looping, presencePenalty: 40, penaltyWindow: 0 })).toBe(unpenalised);
   });
 
   it("gives log-probabilities of the model's own distribution, whatever the sampler does", async () => {

@@ -1,10 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { NativeModel, NativeSae } from "../../backend/native/binding.ts";
+import type { NativeModel, NativeSae, TokenLogprobs } from "../../backend/native/binding.ts";
 import { DEMO_F32, GREEDY, NativeSession, nativeAddon, openModel } from "../support/native-harness.ts";
 import { demoSae } from "../support/sae-fixture.ts";
 
 const PROMPT = "Once upon a time there was a";
 const SEA_FEATURE = 501;
+
+const values = ({ logprob, topTokens, topLogprobs }: TokenLogprobs) => [logprob, topTokens, topLogprobs];
+
+const refusal = (code: string): unknown => expect.objectContaining({ code });
 
 describe("steering and sensing", () => {
   let model: NativeModel;
@@ -32,9 +36,7 @@ describe("steering and sensing", () => {
     const edits = [0, 2].map((layer) => ({ layer, ...everywhere, vector: new Float32Array(128) }));
     const zero = await session.run({ tokens, maxTokens: 24, logprobs: 20, edits });
     expect(zero.tokens).toEqual(plain.tokens);
-    expect(zero.logprobs.map(({ jobId: _, ...rest }) => rest)).toEqual(
-      plain.logprobs.map(({ jobId: _, ...rest }) => rest),
-    );
+    expect(zero.logprobs.map(values)).toEqual(plain.logprobs.map(values));
     const rows = tokens.length + zero.tokens.length - 1;
     expect([...zero.finished.editedRows]).toEqual([rows, rows]);
   });
@@ -194,7 +196,6 @@ describe("steering and sensing", () => {
 
   it("refuses SAEs and jobs whose shapes do not fit", async () => {
     const addon = await nativeAddon();
-    const refusal = (code: string) => expect.objectContaining({ code });
     expect(() => addon.loadSae({ ...tensors, encoderBias: new Float32Array(3) })).toThrow(
       refusal("sae_shape_mismatch"),
     );

@@ -1,5 +1,5 @@
 type Value =
-  | { readonly type: "uint32" | "int32" | "float32"; readonly value: number }
+  | { readonly type: "uint32" | "float32"; readonly value: number }
   | { readonly type: "bool"; readonly value: boolean }
   | { readonly type: "string"; readonly value: string }
   | { readonly type: "strings"; readonly value: readonly string[] }
@@ -122,8 +122,6 @@ function valueBytes(value: Value): Buffer {
   switch (value.type) {
     case "uint32":
       return Buffer.concat([uint32Bytes(TYPE.uint32), uint32Bytes(value.value)]);
-    case "int32":
-      return Buffer.concat([uint32Bytes(TYPE.int32), int32Bytes(value.value)]);
     case "float32":
       return Buffer.concat([uint32Bytes(TYPE.float32), float32Bytes(value.value)]);
     case "bool":
@@ -136,5 +134,7 @@ function valueBytes(value: Value): Buffer {
       return arrayBytes(TYPE.float32, value.value.map(float32Bytes));
     case "int32s":
       return arrayBytes(TYPE.int32, value.value.map(int32Bytes));
+    default:
+      return value satisfies never;
   }
 }

@@ -12,7 +12,7 @@ import type {
   TokenLogprobs,
 } from "../../backend/native/binding.ts";
 import { STEP_RECORD_WORDS } from "../../backend/native/binding.ts";
-import { loadNative } from "../../backend/native/load.ts";
+import { loadNative, nativeErrorCode } from "../../backend/native/load.ts";
 
 /** Files of the repository that native tests read; this file runs from the sources. */
 export function repositoryFile(path: string): string {
@@ -33,6 +33,16 @@ export function nativeAddon(): Promise<NativeAddon> {
 export async function openModel(path: string): Promise<NativeModel> {
   const native = await nativeAddon();
   return native.loadModel({ path, gpuLayers: 0, useMmap: true, tensorSplit: [] });
+}
+
+/** Code of the error that an action throws or rejects with, "no error" when it does neither. */
+export async function codeOf(action: () => unknown): Promise<string | null> {
+  try {
+    await action();
+    return "no error";
+  } catch (error) {
+    return nativeErrorCode(error);
+  }
 }
 
 export const GREEDY: SamplerOptions = {

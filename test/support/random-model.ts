@@ -85,10 +85,12 @@ function writeVocabulary(file: GgufWriter): void {
 
 /** Byte-level BPE writes bytes that are no printable character as characters from 256 on. */
 function byteTokens(): string[] {
-  const printable = (byte: number): boolean =>
-    (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
   let next = 256;
-  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(printable(byte) ? byte : next++));
+  return Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(isPrintable(byte) ? byte : next++));
+}
+
+function isPrintable(byte: number): boolean {
+  return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || (byte >= 174 && byte <= 255);
 }
 
 class WeightWriter {
