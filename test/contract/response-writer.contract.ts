@@ -14,6 +14,18 @@ export interface ResponseWriterFlavour {
   readonly serve: (run: (writer: ResponseWriter) => void) => Promise<Serving>;
 }
 
+/** A client that reads nothing until told to. */
+async function connect(url: string): Promise<{ response: () => Promise<IncomingMessage>; leave: () => void }> {
+  let response: IncomingMessage | null = null;
+  const outgoing = httpRequest(url, { agent: false }, (incoming) => {
+    response = incoming;
+    incoming.on("error", () => undefined);
+  });
+  outgoing.on("error", () => undefined);
+  outgoing.end();
+  return { response: () => waitFor(() => response), leave: () => outgoing.destroy() };
+}
+
 async function textOf(response: IncomingMessage): Promise<string> {
   let text = "";
   for await (const part of response) text += String(part);
@@ -33,17 +45,6 @@ export function responseWriterContract({ name, serve }: ResponseWriterFlavour): 
       const writers: ResponseWriter[] = [];
       serving = await serve((writer) => writers.push(writer));
       return { url: serving.url, writer: (place = 0) => waitFor(() => writers[place]) };
-    };
-    /** A client that reads nothing until told to. */
-    const connect = async (url: string): Promise<{ response: () => Promise<IncomingMessage>; leave: () => void }> => {
-      let response: IncomingMessage | null = null;
-      const outgoing = httpRequest(url, { agent: false }, (incoming) => {
-        response = incoming;
-        incoming.on("error", () => undefined);
-      });
-      outgoing.on("error", () => undefined);
-      outgoing.end();
-      return { response: () => waitFor(() => response), leave: () => outgoing.destroy() };
     };
     it("brings status, headers and everything written, text and bytes, in order", async () => {
       const { url, writer } = await start();

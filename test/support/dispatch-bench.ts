@@ -1,0 +1,76 @@
+import { InProcessCoordinator } from "../../edge/admission/coordinator.ts";
+import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../../edge/admission/settings.ts";
+import { Dispatcher } from "../../edge/dispatch/dispatcher.ts";
+import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../../edge/dispatch/settings.ts";
+import type { ReplicaDigest, ReplicaTarget } from "../../edge/ports/coordinator.ts";
+import type { Upstream } from "../../edge/ports/upstream.ts";
+import type { Clock } from "../../shared/time/clock.ts";
+import { readableSigner, RecordingLedger, RecordingLimits, RecordingMetrics, silentLogger } from "./dispatch-fakes.ts";
+
+export function replica(
+  key: string,
+  more: Partial<Omit<ReplicaDigest, "target">> & { readonly target?: Partial<ReplicaTarget> } = {},
+): ReplicaDigest {
+  const [backend = "", replicaId = ""] = key.split("/");
+  const { target, ...rest } = more;
+  return {
+    ready: true,
+    draining: false,
+    slots: 4,
+    reportedInFlight: null,
+    reportedInFlightOfThisEdge: null,
+    waiting: 0,
+    reportedAtMs: null,
+    freeKvCells: 0,
+    totalKvCells: 0,
+    contextLength: 4_096,
+    capabilities: [],
+    saes: [],
+    weight: 1,
+    priority: 0,
+    ...rest,
+    target: { key, kind: "host", backend, replicaId, url: `http://${backend}.test`, model: "m", epoch: 1, ...target },
+  };
+}
+
+export interface DispatchBenchOptions {
+  readonly clock: Clock;
+  readonly upstream: Upstream;
+  readonly replicas: readonly ReplicaDigest[];
+  readonly settings?: Partial<DispatchSettings>;
+  readonly admission?: Partial<AdmissionSettings>;
+}
+
+/** A Dispatcher with the real Coordinator, and recorders around it. */
+export async function dispatchBench(options: DispatchBenchOptions) {
+  const { clock, upstream, replicas } = options;
+  const coordinator = new InProcessCoordinator({
+    clock,
+    settings: { ...DEFAULT_ADMISSION_SETTINGS, ...options.admission },
+  });
+  await coordinator.update({ pool: "m", replicas });
+  const limits = new RecordingLimits();
+  const ledger = new RecordingLedger();
+  const metrics = new RecordingMetrics();
+  const dispatcher = new Dispatcher({
+    clock,
+    logger: silentLogger,
+    coordinator,
+    limits,
+    ledger,
+    signer: readableSigner,
+    upstream,
+    metrics,
+    settings: {
+      ...DEFAULT_DISPATCH_SETTINGS,
+      priceOf: () => ({ price: { promptPer1k: 2, cachedPer1k: 1, completionPer1k: 6 }, priceVersion: 3 }),
+      endpointKey: (id) => (id === "keyed" ? "operator-key" : null),
+      ...options.settings,
+    },
+  });
+  const inFlight = async (): Promise<number> => {
+    const stats = await coordinator.stats();
+    return stats.reduce((sum, pool) => sum + pool.inFlight, 0);
+  };
+  return { coordinator, limits, ledger, metrics, dispatcher, inFlight };
+}
