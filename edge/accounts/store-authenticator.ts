@@ -59,30 +59,27 @@ export class StoreAuthenticator implements Authenticator, HostAuthenticator {
 
   /** Polls the revision each second until the returned function is called. */
   watch(): () => void {
-    let stopped = false;
-    let reachable = true;
-    let cancel = (): void => {};
-    const next = (): void => {
-      if (!stopped) cancel = this.#deps.clock.after(REVISION_POLL_MS, poll);
+    const { clock, logger } = this.#deps;
+    const state: { stopped: boolean; reachable: boolean; cancel: (() => void) | null } = {
+      stopped: false,
+      reachable: true,
+      cancel: null,
     };
-    const poll = (): void => {
-      this.pollRevision().then(
-        () => {
-          if (!reachable) this.#deps.logger.info("the key store is back");
-          reachable = true;
-          next();
-        },
-        (thrown: unknown) => {
-          if (reachable) this.#deps.logger.warn("the key store is away; known keys go on working", errorField(thrown));
-          reachable = false;
-          next();
-        },
-      );
+    const poll = async (): Promise<void> => {
+      try {
+        await this.pollRevision();
+        if (!state.reachable) logger.info("the key store is back");
+        state.reachable = true;
+      } catch (thrown) {
+        if (state.reachable) logger.warn("the key store is away; known keys go on working", reasonOf(thrown));
+        state.reachable = false;
+      }
+      if (!state.stopped) state.cancel = clock.after(REVISION_POLL_MS, () => void poll());
     };
-    poll();
+    void poll();
     return () => {
-      stopped = true;
-      cancel();
+      state.stopped = true;
+      state.cancel?.();
     };
   }
 
@@ -114,6 +111,6 @@ function principalOf(record: KeyRecord): Principal {
   };
 }
 
-const errorField = (thrown: unknown): { reason: string } => ({
+const reasonOf = (thrown: unknown): { reason: string } => ({
   reason: thrown instanceof Error ? thrown.message : String(thrown),
 });

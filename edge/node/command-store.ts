@@ -13,18 +13,14 @@ import {
   type OpenStoreOptions,
 } from "./database.ts";
 import { databaseFile } from "./database-file.ts";
-import { environment } from "./env.ts";
 import { JOURNAL_FOLDER, readJournalFiles } from "./journal-files.ts";
 import type { LoadedConfig } from "./load-config.ts";
 import { OperatorError } from "./operator-error.ts";
 
-/** Of a libSQL server; never in a file or on a command line. */
-export const DATABASE_TOKEN_VARIABLE = "STEERAGE_DATABASE_TOKEN";
-
 export function storeOptions(loaded: LoadedConfig, logger: Logger = commandLogger()): OpenStoreOptions {
   return {
     databaseUrl: loaded.databaseUrl,
-    authToken: environment[DATABASE_TOKEN_VARIABLE],
+    authToken: loaded.databaseAuthToken,
     clock: nodeClock,
     logger,
   };

@@ -1,5 +1,6 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { LibsqlStore, type Store } from "../store/store.libsql.ts";
+import { z } from "zod";
+import { LibsqlStore } from "../store/store.libsql.ts";
 import { nodeClock } from "./clock.node.ts";
 import { connectFile } from "./database-file.ts";
 import type { StoreRequest, StoreResponse } from "./store-messages.ts";
@@ -25,10 +26,10 @@ function serve(file: string): void {
 
 async function answer(store: LibsqlStore, request: StoreRequest): Promise<unknown> {
   if (request.method === "close") return store.close();
-  // The other side is this package's own WorkerStore, whose methods have the store's types.
-  const method = store[request.method] as (...args: readonly unknown[]) => ReturnType<Store[keyof Store]>;
-  return method.apply(store, [...request.args]);
+  const method: unknown = Reflect.get(store, request.method);
+  if (typeof method !== "function") throw new TypeError(`the store has no '${request.method}'`);
+  const result: unknown = Reflect.apply(method, store, request.args);
+  return result;
 }
 
-const { file } = workerData as { readonly file: string };
-serve(file);
+serve(z.object({ file: z.string() }).parse(workerData).file);

@@ -132,7 +132,7 @@ export class FileJournal implements Journal {
   }
 
   async release(below: number): Promise<void> {
-    for (const segment of [...this.#bytes.keys()]) {
+    for (const segment of this.#bytes.keys()) {
       if (segment >= below || segment === this.#newest) continue;
       await unlink(segmentFile(this.#folder, segment));
       this.#bytes.delete(segment);

@@ -71,7 +71,6 @@ async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: 
   closers.add(() => closeJournal());
 
   const limits = new MemoryLimits(clock, settings.limitDefaults(config));
-  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
   let tellReservations: OnSettled = () => undefined;
   const ledger = new JournaledLedger({
     clock,
@@ -90,6 +89,8 @@ async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: 
   });
   const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
   await ledger.start();
+  // After the journal's rows went to the database, or budgets would miss what a former run left in it.
+  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
   closeJournal = () => ledger.close();
 
   const coordinator = new InProcessCoordinator({ clock, settings: settings.admissionSettings(config) });

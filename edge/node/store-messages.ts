@@ -20,9 +20,11 @@ export const STORE_METHODS = [
 ] as const satisfies readonly (keyof Store)[];
 export type StoreMethod = (typeof STORE_METHODS)[number];
 
-export type StoreRequest =
-  | { readonly id: number; readonly method: StoreMethod; readonly args: readonly unknown[] }
-  | { readonly id: number; readonly method: "close"; readonly args: readonly [] };
+export interface StoreRequest {
+  readonly id: number;
+  readonly method: StoreMethod | "close";
+  readonly args: readonly unknown[];
+}
 
 export type StoreResponse =
   | { readonly id: number; readonly ok: true; readonly value: unknown }

@@ -31,21 +31,22 @@ export class WorkerStore implements Store {
     this.#options = options;
   }
 
-  readonly findKey = this.#method("findKey");
-  readonly findHostByToken = this.#method("findHostByToken");
-  readonly keyRevision = this.#method("keyRevision");
-  readonly createKey = this.#method("createKey");
-  readonly listKeys = this.#method("listKeys");
-  readonly revokeKey = this.#method("revokeKey");
-  readonly enrollHost = this.#method("enrollHost");
-  readonly listHosts = this.#method("listHosts");
-  readonly revokeHost = this.#method("revokeHost");
-  readonly record = this.#method("record");
-  readonly usagePage = this.#method("usagePage");
-  readonly requests = this.#method("requests");
-  readonly proofSnapshot = this.#method("proofSnapshot");
-  readonly spent = this.#method("spent");
-  readonly priceVersion = this.#method("priceVersion");
+  // Values are plain JSON both ways, and the thread runs the same interface, so an answer has its method's type.
+  readonly findKey: Store["findKey"] = (...args) => this.#ask("findKey", args);
+  readonly findHostByToken: Store["findHostByToken"] = (...args) => this.#ask("findHostByToken", args);
+  readonly keyRevision: Store["keyRevision"] = (...args) => this.#ask("keyRevision", args);
+  readonly createKey: Store["createKey"] = (...args) => this.#ask("createKey", args);
+  readonly listKeys: Store["listKeys"] = (...args) => this.#ask("listKeys", args);
+  readonly revokeKey: Store["revokeKey"] = (...args) => this.#ask("revokeKey", args);
+  readonly enrollHost: Store["enrollHost"] = (...args) => this.#ask("enrollHost", args);
+  readonly listHosts: Store["listHosts"] = (...args) => this.#ask("listHosts", args);
+  readonly revokeHost: Store["revokeHost"] = (...args) => this.#ask("revokeHost", args);
+  readonly record: Store["record"] = (...args) => this.#ask("record", args);
+  readonly usagePage: Store["usagePage"] = (...args) => this.#ask("usagePage", args);
+  readonly requests: Store["requests"] = (...args) => this.#ask("requests", args);
+  readonly proofSnapshot: Store["proofSnapshot"] = (...args) => this.#ask("proofSnapshot", args);
+  readonly spent: Store["spent"] = (...args) => this.#ask("spent", args);
+  readonly priceVersion: Store["priceVersion"] = (...args) => this.#ask("priceVersion", args);
 
   /** Waits for what runs, closes the database and ends the thread. */
   async close(): Promise<void> {
@@ -55,19 +56,16 @@ export class WorkerStore implements Store {
     this.#worker = null;
   }
 
-  #method<Name extends StoreMethod>(method: Name): Store[Name] {
-    const call = (...args: readonly unknown[]): Promise<unknown> => this.#ask(method, args);
-    // Checked by the thread's own types on the other side; values are plain JSON both ways.
-    return call as Store[Name];
-  }
-
-  #ask(method: StoreMethod | "close", args: readonly unknown[]): Promise<unknown> {
+  #ask<Result>(method: StoreMethod | "close", args: readonly unknown[]): Promise<Result> {
     if (this.#closed) return Promise.reject(new Error("the store is closed"));
-    return new Promise((resolve, reject) => {
+    return new Promise<Result>((resolve, reject) => {
       const id = ++this.#lastId;
-      this.#waiting.set(id, { resolve, reject });
+      // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the thread is this package's own code
+      this.#waiting.set(id, { resolve: (value) => resolve(value as Result), reject });
       try {
-        this.#thread().postMessage({ id, method, args } as StoreRequest);
+        const request: StoreRequest = { id, method, args };
+        // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
+        this.#thread().postMessage(request);
       } catch (thrown) {
         this.#waiting.delete(id);
         reject(thrown instanceof Error ? thrown : new Error(String(thrown)));
@@ -84,7 +82,7 @@ export class WorkerStore implements Store {
       if (this.#worker === worker) this.#worker = null;
       const lost = [...this.#waiting.values()];
       this.#waiting.clear();
-      for (const { reject } of lost) reject(new Error("the database thread ended"));
+      for (const waiting of lost) waiting.reject(new Error("the database thread ended"));
     });
     this.#worker = worker;
     return worker;

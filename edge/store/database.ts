@@ -12,8 +12,7 @@ export type Database = SqliteRemoteDatabase;
 export function databaseOver(connection: Connection): Database {
   return drizzle(async (sql, params: InValue[], method) => {
     const { rows } = await connection.execute({ sql, args: params });
-    const values = rows.map((row) => Array.from({ length: row.length }, (_, column) => row[column]));
-    // Drizzle wants the bare row for `get`, and undefined when there is none, which its type does not say.
-    return { rows: method === "get" ? (values[0] as unknown[]) : values };
+    if (method === "get") throw new Error("queries here read lists, since a missing row has no form in this driver");
+    return { rows: rows.map((row) => Array.from({ length: row.length }, (_, column) => row[column])) };
   });
 }

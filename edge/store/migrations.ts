@@ -71,8 +71,15 @@ export async function migrate(
 export async function appliedMigrations(client: Pick<Client, "execute">): Promise<{ position: number; tag: string }[]> {
   const { rows: tables } = await client.execute("select name from sqlite_master where name = 'steerage_migrations'");
   if (tables.length === 0) return [];
-  const { rows } = await client.execute("select position, tag from steerage_migrations order by position");
-  return rows.map((row) => ({ position: Number(row["position"]), tag: String(row["tag"]) }));
+  return readLog(client);
+}
+
+async function readLog(connection: Pick<Client, "execute">): Promise<{ position: number; tag: string }[]> {
+  const { rows } = await connection.execute("select position, tag from steerage_migrations order by position");
+  return rows.map(({ position, tag }) => {
+    if (typeof tag !== "string") throw new MigrationRefused("the list of its migrations cannot be read");
+    return { position: Number(position), tag };
+  });
 }
 
 async function migrateFile(client: Client, available: readonly Migration[], nowMs: number): Promise<string[]> {
@@ -82,19 +89,14 @@ async function migrateFile(client: Client, available: readonly Migration[], nowM
     const transaction = await client.transaction("write");
     try {
       await transaction.execute(CREATE_LOG);
-      const { rows } = await transaction.execute("select position, tag from steerage_migrations order by position");
-      const applied = rows.map((row) => ({ position: Number(row["position"]), tag: String(row["tag"]) }));
-      const pending = pendingMigrations(applied, available);
+      const pending = pendingMigrations(await readLog(transaction), available);
       for (const migration of pending) {
         for (const statement of migration.statements) await transaction.execute(statement);
         await transaction.execute({ sql: INSERT_LOG, args: [migration.position, migration.tag, nowMs] });
       }
       const { rows: broken } = await transaction.execute("pragma foreign_key_check");
       if (broken.length > 0) {
-        const table = String(broken[0]?.["table"]);
-        throw new MigrationRefused(
-          `the migration would leave rows of '${table}' pointing nowhere; nothing was changed`,
-        );
+        throw new MigrationRefused("the migration would leave rows that point nowhere; nothing was changed");
       }
       await transaction.commit();
       return pending.map(({ tag }) => tag);

@@ -44,7 +44,7 @@ export class MemoryJournal implements Journal {
   }
 
   async release(below: number): Promise<void> {
-    for (const segment of [...this.#entries.keys()]) if (segment < below) this.#entries.delete(segment);
+    for (const segment of this.#entries.keys()) if (segment < below) this.#entries.delete(segment);
   }
 
   async close(): Promise<void> {}

@@ -76,7 +76,10 @@ export class JournaledLedger implements Ledger {
     this.#deps = deps;
   }
 
-  /** Replays the journal and starts the flush timer. Call before the first request is let in. */
+  /**
+   * Replays the journal, writes what is final to the database and starts the flush timer. Call before the first request
+   * is let in, and read what was spent (`UsageStore.spent`) after it.
+   */
   async start(): Promise<void> {
     const { clock, journal, logger, settings } = this.#deps;
     let unreadable = 0;
@@ -86,13 +89,13 @@ export class JournaledLedger implements Ledger {
       else unreadable += 1;
     });
     if (unreadable > 0) logger.error("the journal has lines that cannot be read", { lines: unreadable });
-    for (const requestId of this.#book.unfinal()) this.#former.add(requestId);
     const orphans = this.#book.unsettled();
     for (const requestId of orphans) this.#orphans.set(requestId, clock.nowMs() + settings.orphanWaitMs);
     if (orphans.length > 0) {
       logger.warn("requests of a former run wait for their machines' reports", { requests: orphans.length });
     }
     await this.flush();
+    for (const requestId of this.#book.unfinal()) this.#former.add(requestId);
     this.#schedule();
   }
 

@@ -73,6 +73,8 @@ export class LedgerBook {
         });
       case "report":
         return this.#report(entry, segment);
+      default:
+        return entry satisfies never;
     }
   }
 

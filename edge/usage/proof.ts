@@ -59,15 +59,20 @@ export function requestIdsOf(journal: UsageBatch): string[] {
 export function proofSides(snapshot: ProofSnapshot, journal: UsageBatch, range: ProofRange): ProofSides {
   const sides: ProofSides = { attempts: new Map(), counters: new Map(), usage: new Map(), billedAttempts: new Map() };
   for (const row of snapshot.attempts) add(sides.attempts, hostKey(row.host, row.epoch, row.hourMs), row, 1n);
-  for (const row of snapshot.usage) add(sides.usage, String(row.hourMs), row, 1n, BigInt(row.costNanoUsd));
+  for (const row of snapshot.usage) add(sides.usage, String(row.hourMs), row, 1n);
   for (const row of snapshot.billedAttempts) add(sides.billedAttempts, String(row.hourMs), row, 1n);
 
   const storedUsage = new Map(snapshot.usageRows.map((row) => [row.requestId, row]));
   const storedAttempts = groupByRequest(snapshot.attemptRows);
   const merged = mergeJournal(snapshot, journal);
   for (const requestId of requestIdsOf(journal)) {
-    count(sides, storedUsage.get(requestId) ?? null, storedAttempts.get(requestId) ?? [], -1n, range);
-    count(sides, merged.usage.get(requestId) ?? null, [...(merged.attempts.get(requestId)?.values() ?? [])], 1n, range);
+    const stored = { usage: storedUsage.get(requestId) ?? null, attempts: storedAttempts.get(requestId) ?? [] };
+    const now = {
+      usage: merged.usage.get(requestId) ?? null,
+      attempts: [...(merged.attempts.get(requestId)?.values() ?? [])],
+    };
+    count(sides, stored, -1n, range);
+    count(sides, now, 1n, range);
   }
 
   const counters = new Map<string, HostCounterRow>();
@@ -101,7 +106,7 @@ export function exportDifferences(sides: ProofSides, lines: SumsByKey): ProofDif
 
 /** Adds one exported row to the sums of its hour. */
 export function addExported(lines: SumsByKey, row: UsageRow): void {
-  add(lines, String(hourOf(row.atMs)), sumsOfUsage(row), 1n, BigInt(row.costNanoUsd));
+  add(lines, String(hourOf(row.atMs)), sumsOfUsage(row), 1n);
 }
 
 /** The tokens by which the sums of a store and of what is not in it yet differ: 0 when the ledger is right. */
@@ -150,8 +155,7 @@ export function mergedUsage(stored: StoredRequests, journal: UsageBatch): Map<st
 
 function count(
   sides: ProofSides,
-  usage: UsageRow | null,
-  attempts: readonly AttemptRow[],
+  { usage, attempts }: { readonly usage: UsageRow | null; readonly attempts: readonly AttemptRow[] },
   sign: 1n | -1n,
   range: ProofRange,
 ): void {
@@ -161,7 +165,7 @@ function count(
   }
   if (usage === null || !inRange(usage.atMs, range) || usage.settledAtMs > range.settledUpToMs) return;
   const hour = String(hourOf(usage.atMs));
-  add(sides.usage, hour, sumsOfUsage(usage), sign, BigInt(usage.costNanoUsd));
+  add(sides.usage, hour, sumsOfUsage(usage), sign);
   for (const row of attempts) {
     if (row.unbilledReason === null) add(sides.billedAttempts, hour, sumsOfAttempt(row), sign);
   }
@@ -184,7 +188,7 @@ function compare(sum: ProofSum, left: SumsByKey, right: SumsByKey, withCost: boo
   return differences;
 }
 
-function add(sides: SumsByKey, key: string, row: TokenSums, sign: 1n | -1n, costNanoUsd = 0n): void {
+function add(sides: SumsByKey, key: string, row: TokenSums & { readonly costNanoUsd?: string }, sign: 1n | -1n): void {
   const sums = sides.get(key) ?? {
     rows: 0n,
     promptTokens: 0n,
@@ -196,7 +200,7 @@ function add(sides: SumsByKey, key: string, row: TokenSums, sign: 1n | -1n, cost
   sums.promptTokens += sign * BigInt(row.promptTokens);
   sums.cachedTokens += sign * BigInt(row.cachedTokens);
   sums.completionTokens += sign * BigInt(row.completionTokens);
-  sums.costNanoUsd += sign * costNanoUsd;
+  sums.costNanoUsd += sign * BigInt(row.costNanoUsd ?? 0);
   sides.set(key, sums);
 }
 
@@ -210,7 +214,7 @@ function groupByRequest(rows: readonly AttemptRow[]): Map<string, AttemptRow[]> 
   return groups;
 }
 
-const sumsOfUsage = (row: UsageRow): TokenSums => ({ ...row, rows: 1 });
+const sumsOfUsage = (row: UsageRow): TokenSums & { readonly costNanoUsd: string } => ({ ...row, rows: 1 });
 const sumsOfAttempt = (row: AttemptRow): TokenSums => ({
   rows: 1,
   promptTokens: row.computedPrompt + row.cachedPrompt,

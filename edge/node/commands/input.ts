@@ -35,7 +35,7 @@ export function readTime(text: string, option: string): number {
   const date = DATE.test(text) ? text : INSTANT.exec(text)?.[1];
   const atMs = date === undefined ? Number.NaN : Date.parse(text);
   // Date.parse takes 30 February for 1 or 2 March.
-  const isRealDate = date !== undefined && new Date(`${date}T00:00:00Z`).toJSON()?.startsWith(date) === true;
+  const isRealDate = date !== undefined && (new Date(`${date}T00:00:00Z`).toJSON() ?? "").startsWith(date);
   if (isRealDate && Number.isFinite(atMs)) return atMs;
   throw new OperatorError(`${option}: '${text}' is not a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`);
 }
