@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { chmod, mkdir, mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { Agent } from "undici";
 import type { Logger } from "../../shared/logging/logger.ts";
@@ -20,14 +19,13 @@ import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
 import { deliverReport } from "./report-delivery.ts";
 import { Reporter } from "./reporter.ts";
+import { keepOneRunFolder, makeRunFolder } from "./run-folder.ts";
 import { TokenCheck } from "./token-check.ts";
 
 /** Ended requests in one report; the rest follows at once. */
 const ENDED_PER_REPORT = 500;
 const LAST_ACCOUNTS_MS = 2_000;
 const SYNC_EVERY_MS = 1_000;
-/** Sockets have about 100 bytes of path; a temporary folder longer than this is not used for them. */
-const LONGEST_RUN_FOLDER = 60;
 
 export interface RunningHost {
   readonly port: number;
@@ -99,6 +97,7 @@ class Host implements RunningHost {
     });
     this.port = await listen(this.#front, config.listenAddress);
     this.#origin = originOf(config, this.port);
+    await keepOneRunFolder(path.join(folder, "run-folder"), this.#runFolder);
     for (const replica of this.#replicas.values()) replica.start();
     this.#makeReporters();
     for (const reporter of this.#reporters) reporter.start();
@@ -266,11 +265,4 @@ async function listen(front: Front, { address, port }: { address: string; port: 
   await once(front.server, "listening");
   const bound = front.server.address();
   return typeof bound === "object" && bound !== null ? bound.port : port;
-}
-
-async function makeRunFolder(): Promise<string> {
-  const parent = tmpdir().length > LONGEST_RUN_FOLDER ? "/tmp" : tmpdir();
-  const folder = await mkdtemp(path.join(parent, "steerage-"));
-  await chmod(folder, 0o700);
-  return folder;
 }

@@ -141,7 +141,6 @@ export class EngineSupervisor {
     try {
       const fault = await launcher.findFault();
       if (fault !== null) {
-        logger.error("engine not started", { reason: fault });
         this.#ended(instance, fault, true);
         return;
       }

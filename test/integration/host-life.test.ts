@@ -1,4 +1,5 @@
-import { writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeEdge } from "../support/fake-edge.ts";
@@ -182,17 +183,23 @@ describe("the life of a host", () => {
 
   it("says which file cannot be used and why, and keeps serving the other models", async () => {
     const missing = path.join("/nonexistent", "model.gguf");
+    const folder = mkdtempSync(path.join(tmpdir(), "steerage-files-"));
+    const [text, short] = [path.join(folder, "text.gguf"), path.join(folder, "short.gguf")];
+    writeFileSync(text, "this is no model file, but a text that is long enough to be looked at");
+    writeFileSync(short, "GGUF\u0003");
     const running = await start({
       models: [
         { name: "sim", engine: "sim" },
         { name: "missing", source: missing },
-        { name: "text", source: "host.yaml" },
-        { name: "short", source: "short.gguf" },
+        { name: "text", source: text },
+        { name: "short", source: short },
       ],
     });
     await until("all three failed", () => ["missing", "text", "short"].every((id) => stateOf(id) === "failed"));
     expect(replicaOf("missing")?.reason).toBe(`${missing}: does not exist`);
-    expect(replicaOf("text")?.reason).toContain("host.yaml: not a GGUF file");
+    expect(replicaOf("text")?.reason).toBe(`${text}: not a GGUF file`);
+    expect(replicaOf("short")?.reason).toBe(`${short}: truncated, it ends inside its header`);
+    rmSync(folder, { recursive: true });
     expect((await ask(running, chat())).status).toBe(200);
   });
 });

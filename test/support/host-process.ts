@@ -117,10 +117,10 @@ export async function until(what: string, holds: () => Promise<boolean> | boolea
   throw new Error(`waited ${limitMs} ms in vain until ${what}`);
 }
 
+/** Whether a process runs; one that has ended and only waits to be collected does not. */
 export function isAlive(pid: number): boolean {
   try {
-    process.kill(pid, 0);
-    return true;
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
   } catch {
     return false;
   }
