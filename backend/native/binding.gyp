@@ -40,6 +40,7 @@
         "src/job.cc",
         "src/job_reader.cc",
         "src/js_values.cc",
+        "src/live_loops.cc",
         "src/log_sink.cc",
         "src/logprobs.cc",
         "src/model_handle.cc",

@@ -4,6 +4,7 @@
 #include "async_task.h"
 #include "job_reader.h"
 #include "js_values.h"
+#include "live_loops.h"
 
 namespace steerage {
 
@@ -85,6 +86,7 @@ ContextObject::ContextObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
                                 static_cast<void*>(nullptr));
     // An idle context does not keep the process alive.
     onStep_.Unref(env);
+    LiveLoops::add(loop_);
     loop_->start([onStep = onStep_](std::unique_ptr<StepEvents> events) {
       StepEvents* raw = events.release();
       if (onStep.NonBlockingCall(raw) != napi_ok) delete raw;
@@ -92,7 +94,7 @@ ContextObject::ContextObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
     // Made after the thread-safe function, so run before its own clean-up: the thread is gone when that one goes.
     env.AddCleanupHook(
         [](std::weak_ptr<DecodeLoop>* loop) {
-          if (const auto alive = loop->lock()) alive->stop();
+          if (const auto alive = loop->lock()) alive->stopSilently();
           delete loop;
         },
         new std::weak_ptr<DecodeLoop>(loop_));
@@ -102,7 +104,7 @@ ContextObject::ContextObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
 ContextObject::~ContextObject() {
   if (delivery_ == nullptr || released_) return;
   delivery_->owner = nullptr;
-  loop_->stop();
+  loop_->stopSilently();
   onStep_.Release();
 }
 

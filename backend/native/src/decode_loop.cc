@@ -108,6 +108,11 @@ void DecodeLoop::stop() {
   model_.reset();
 }
 
+void DecodeLoop::stopSilently() {
+  silent_ = true;
+  stop();
+}
+
 void DecodeLoop::run() {
   std::vector<Command> commands;
   while (true) {
@@ -384,7 +389,7 @@ void DecodeLoop::finish(Job& job, JobFinished finished, StepEvents& events) {
 }
 
 void DecodeLoop::emit(std::unique_ptr<StepEvents> events) {
-  if (!events->empty()) sink_(std::move(events));
+  if (!events->empty() && !silent_) sink_(std::move(events));
 }
 
 }  // namespace steerage

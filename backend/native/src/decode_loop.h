@@ -51,6 +51,8 @@ class DecodeLoop {
   /// Ends what runs as cancelled, joins the thread, frees the context and lets go of the model. Idempotent; any thread
   /// but the decode thread. Afterwards only counters() and hookSupport() may be asked.
   void stop();
+  /// The same when nobody can be told any more: the environment or the process is going down.
+  void stopSilently();
 
   const ModelHandle& model() const { return *model_; }
   const ContextSettings& settings() const { return settings_; }
@@ -105,6 +107,7 @@ class DecodeLoop {
   /// Sequence of every job that has not finished yet.
   std::map<int, int> running_;
   std::atomic<bool> stopping_{false};
+  std::atomic<bool> silent_{false};
 
   std::mutex stopMutex_;
   std::thread thread_;
