@@ -1,0 +1,206 @@
+import { beforeEach, describe, expect, it } from "vitest";
+import { newApiKey, newHostToken } from "../../../../edge/accounts/api-key.ts";
+import { sha256 } from "../../../../edge/accounts/sha256.ts";
+import { StoreAuthenticator } from "../../../../edge/accounts/store-authenticator.ts";
+import type { HostRecord, KeyRecord, KeyStore } from "../../../../edge/ports/key-store.ts";
+import { createLogger } from "../../../../shared/logging/logger.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const NO_LIMITS = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+
+class ScriptedKeyStore implements KeyStore {
+  readonly keys = new Map<string, KeyRecord>();
+  readonly hosts = new Map<string, HostRecord>();
+  revision = 1;
+  away = false;
+  lookUps = 0;
+  /** Look-ups wait for it. */
+  gate: Promise<void> = Promise.resolve();
+
+  async findKey(keyId: string): Promise<KeyRecord | null> {
+    this.lookUps += 1;
+    const found = this.keys.get(keyId) ?? null;
+    await this.gate;
+    if (this.away) throw new Error("away");
+    return found;
+  }
+
+  async findHostByToken(tokenSha256: string): Promise<HostRecord | null> {
+    this.lookUps += 1;
+    if (this.away) throw new Error("away");
+    return this.hosts.get(tokenSha256) ?? null;
+  }
+
+  async keyRevision(): Promise<number> {
+    if (this.away) throw new Error("away");
+    return this.revision;
+  }
+}
+
+let seed = 0;
+const bytes = (length: number): Uint8Array => Uint8Array.from({ length }, (_, at) => (at * 37 + ++seed * 11) % 248);
+
+let clock: ManualClock;
+let store: ScriptedKeyStore;
+let authenticator: StoreAuthenticator;
+const lines: string[] = [];
+
+beforeEach(() => {
+  clock = new ManualClock();
+  store = new ScriptedKeyStore();
+  lines.length = 0;
+  authenticator = new StoreAuthenticator({
+    clock,
+    sha256,
+    store,
+    logger: createLogger({ level: "debug", format: "json", clock, write: (line) => lines.push(line) }),
+    settings: { cacheTtlMs: 10_000, negativeTtlMs: 30_000, staleIfErrorMs: 60_000, maxEntries: 2 },
+  });
+});
+
+async function addKey(): Promise<{ text: string; keyId: string }> {
+  const { text, publicId, secret } = newApiKey(bytes);
+  store.keys.set(publicId, {
+    keyId: publicId,
+    secretSha256: await sha256(secret),
+    account: "acme",
+    project: "p1",
+    highestBand: "default",
+    keyLimits: NO_LIMITS,
+    projectLimits: NO_LIMITS,
+    createdAtMs: 0,
+    revokedAtMs: null,
+  });
+  return { text, keyId: publicId };
+}
+
+function revoke(keyId: string): void {
+  const record = store.keys.get(keyId);
+  if (record !== undefined) store.keys.set(keyId, { ...record, revokedAtMs: 1 });
+  store.revision += 1;
+}
+
+async function settled(): Promise<void> {
+  for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+}
+
+describe("a key", () => {
+  it("names its caller, and is asked for once while its verdict is fresh", async () => {
+    const { text, keyId } = await addKey();
+    expect(await authenticator.authenticate(text)).toEqual({
+      account: "acme",
+      project: "p1",
+      keyId,
+      highestBand: "default",
+      keyLimits: NO_LIMITS,
+      projectLimits: NO_LIMITS,
+    });
+    await authenticator.authenticate(text);
+    expect(store.lookUps).toBe(1);
+    clock.advance(10_000);
+    await authenticator.authenticate(text);
+    expect(store.lookUps).toBe(2);
+  });
+
+  it("is asked for once by callers who come together", async () => {
+    const { text } = await addKey();
+    await Promise.all(Array.from({ length: 20 }, () => authenticator.authenticate(text)));
+    expect(store.lookUps).toBe(1);
+  });
+
+  it("is refused when its secret is another, and the verdict is kept for that credential alone", async () => {
+    const { text } = await addKey();
+    const last = text.endsWith("A") ? "B" : "A";
+    const wrong = text.slice(0, -1) + last;
+    for (let time = 0; time < 3; time += 1) {
+      await expect(authenticator.authenticate(wrong)).rejects.toMatchObject({ code: "invalid_api_key", status: 401 });
+    }
+    expect(store.lookUps).toBe(1);
+    await expect(authenticator.authenticate(text)).resolves.toMatchObject({ project: "p1" });
+  });
+
+  it("of the wrong form never reaches the store", async () => {
+    for (const text of ["", "sk-st-", "x".repeat(10_240), "sk-st-aaaaaaaaaaaa-" + "ü".repeat(43)]) {
+      await expect(authenticator.authenticate(text)).rejects.toMatchObject({ code: "invalid_api_key" });
+    }
+    expect(store.lookUps).toBe(0);
+  });
+
+  it("cannot be pushed out by guesses", async () => {
+    const { text } = await addKey();
+    await authenticator.authenticate(text);
+    for (let guess = 0; guess < 10; guess += 1) {
+      await expect(authenticator.authenticate(newApiKey(bytes).text)).rejects.toThrow();
+    }
+    const before = store.lookUps;
+    await authenticator.authenticate(text);
+    expect(store.lookUps).toBe(before);
+  });
+
+  it("that was revoked is refused within a second, also when a look-up was under way", async () => {
+    const { text, keyId } = await addKey();
+    const stop = authenticator.watch();
+    await settled();
+    let open = (): void => undefined;
+    store.gate = new Promise((resolve) => {
+      open = resolve;
+    });
+    const early = authenticator.authenticate(text);
+    await settled();
+    revoke(keyId);
+    clock.advance(1_000);
+    await settled();
+    open();
+    await expect(early).resolves.toMatchObject({ keyId });
+    await expect(authenticator.authenticate(text)).rejects.toMatchObject({ code: "invalid_api_key" });
+    stop();
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe("while the store is away", () => {
+  it("a key seen before goes on working for a while, and an unknown one is told to come again", async () => {
+    const { text } = await addKey();
+    await authenticator.authenticate(text);
+    store.away = true;
+    clock.advance(59_999);
+    await expect(authenticator.authenticate(text)).resolves.toMatchObject({ project: "p1" });
+    await expect(authenticator.authenticate(newApiKey(bytes).text)).rejects.toMatchObject({
+      code: "authentication_unavailable",
+      status: 503,
+    });
+    clock.advance(1);
+    await expect(authenticator.authenticate(text)).rejects.toMatchObject({ code: "authentication_unavailable" });
+  });
+
+  it("says so once, and once when it is back", async () => {
+    const stop = authenticator.watch();
+    await settled();
+    store.away = true;
+    for (let second = 0; second < 3; second += 1) {
+      clock.advance(1_000);
+      await settled();
+    }
+    store.away = false;
+    clock.advance(1_000);
+    await settled();
+    stop();
+    expect(lines.map((line) => (JSON.parse(line) as { message: string }).message)).toEqual([
+      "the key store is away; known keys go on working",
+      "the key store is back",
+    ]);
+  });
+});
+
+it("an enrolment token names its host until it is revoked", async () => {
+  const token = newHostToken(bytes);
+  const tokenSha256 = await sha256(token);
+  store.hosts.set(tokenSha256, { host: "gpu-1", tokenSha256, enrolledAtMs: 0, revokedAtMs: null });
+  await authenticator.pollRevision();
+  expect(await authenticator.authenticateHost(token)).toBe("gpu-1");
+  store.hosts.set(tokenSha256, { host: "gpu-1", tokenSha256, enrolledAtMs: 0, revokedAtMs: 5 });
+  store.revision += 1;
+  await authenticator.pollRevision();
+  await expect(authenticator.authenticateHost(token)).rejects.toMatchObject({ code: "host_unauthorized" });
+  await expect(authenticator.authenticateHost("sk-host-x")).rejects.toMatchObject({ code: "host_unauthorized" });
+});

@@ -1,0 +1,248 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { AccountLimits } from "../../../../edge/limits/account-limits.ts";
+import { MemoryLimits } from "../../../../edge/limits/limits.memory.ts";
+import { spendingByScope } from "../../../../edge/limits/scopes.ts";
+import type { ReserveDecision, ReserveRequest, ScopeLimits } from "../../../../edge/ports/limits.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const NONE: ScopeLimits = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+const UNLIMITED = { requestsPerMinute: 0, tokensPerMinute: 0, reservationTtlMs: 600_000 };
+
+let lastId = 0;
+function request(key: Partial<ScopeLimits>, more: Partial<ReserveRequest> = {}): ReserveRequest {
+  return {
+    account: "acme",
+    requestId: `req_${++lastId}`,
+    scopes: [
+      { id: "key:k1", limits: { ...NONE, ...key } },
+      { id: "project:p1", limits: NONE },
+    ],
+    inputTokensEstimate: 10,
+    outputTokensLimit: 40,
+    costBoundNanoUsd: "0",
+    ...more,
+  };
+}
+
+function settle(
+  limits: AccountLimits,
+  decision: ReserveDecision,
+  nowMs: number,
+  totalTokens: number,
+  cost = "0",
+): void {
+  if (decision.kind !== "granted") throw new Error("it was refused");
+  const { reservationId } = decision;
+  limits.settle(
+    { account: "acme", reservationId, totalTokens, completionTokens: totalTokens, costNanoUsd: cost },
+    nowMs,
+  );
+}
+
+describe("requests per minute", () => {
+  it("lets a whole window's requests through in a burst, then one as each is due", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const taken = Array.from({ length: 7 }, () => limits.reserve(request({ requestsPerMinute: 6 }), 0));
+    expect(taken.map(({ kind }) => kind)).toEqual([...Array.from({ length: 6 }, () => "granted"), "refused"]);
+    expect(taken[6]).toMatchObject({
+      code: "rate_limit_exceeded",
+      message: "The limit of 6 requests per minute of key k1 is reached.",
+      retryAfterSeconds: 10,
+      state: { limitRequests: 6, remainingRequests: 0 },
+    });
+    expect(limits.reserve(request({ requestsPerMinute: 6 }), 9_999).kind).toBe("refused");
+    expect(limits.reserve(request({ requestsPerMinute: 6 }), 10_000).kind).toBe("granted");
+  });
+
+  it("counts down for the headers and never below zero", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const left = Array.from({ length: 9 }, () => limits.reserve(request({ requestsPerMinute: 7 }), 0).state);
+    expect(left.map(({ remainingRequests }) => remainingRequests)).toEqual([6, 5, 4, 3, 2, 1, 0, 0, 0]);
+  });
+
+  it("uses the default only where no scope has a limit, and lifts it by 0", () => {
+    const defaults = { ...UNLIMITED, requestsPerMinute: 1 };
+    const byDefault = new AccountLimits(defaults);
+    expect(byDefault.reserve(request({}), 0).kind).toBe("granted");
+    expect(byDefault.reserve(request({}), 0).kind).toBe("refused");
+    const lifted = new AccountLimits(defaults);
+    expect(lifted.reserve(request({ requestsPerMinute: 0 }), 0)).toMatchObject({ state: { limitRequests: null } });
+    expect(lifted.reserve(request({ requestsPerMinute: 0 }), 0).kind).toBe("granted");
+    const byProject = new AccountLimits(defaults);
+    const ofProject = {
+      scopes: [
+        { id: "key:k1", limits: NONE },
+        { id: "project:p1", limits: { ...NONE, requestsPerMinute: 2 } },
+      ],
+    };
+    expect(byProject.reserve(request({}, ofProject), 0)).toMatchObject({
+      kind: "granted",
+      state: { limitRequests: 2 },
+    });
+    expect(byProject.reserve(request({}, ofProject), 0).kind).toBe("granted");
+    expect(byProject.reserve(request({}, ofProject), 0).kind).toBe("refused");
+  });
+
+  it("takes nothing from the key when its project refuses", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const scopes = (projectRpm: number): ReserveRequest["scopes"] => [
+      { id: "key:k1", limits: { ...NONE, requestsPerMinute: 2, tokensPerMinute: 1_000 } },
+      { id: "project:p1", limits: { ...NONE, requestsPerMinute: projectRpm } },
+    ];
+    expect(limits.reserve(request({}, { scopes: scopes(1) }), 0).kind).toBe("granted");
+    expect(limits.reserve(request({}, { scopes: scopes(1) }), 0)).toMatchObject({
+      kind: "refused",
+      message: "The limit of 1 requests per minute of project p1 is reached.",
+      state: { remainingRequests: 1, remainingTokens: 950 },
+    });
+  });
+});
+
+describe("tokens per minute", () => {
+  it("refuses streams without a limit after the fourth when four use the minute up", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const stream = (): ReserveRequest => request({ tokensPerMinute: 200 }, { outputTokensLimit: null });
+    for (let at = 0; at < 4; at += 1) settle(limits, limits.reserve(stream(), at * 500), at * 500, 50);
+    expect(limits.reserve(stream(), 2_000)).toMatchObject({
+      kind: "refused",
+      message: "The limit of 200 tokens per minute of key k1 is reached.",
+    });
+  });
+
+  it("refunds what was not used", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const decision = limits.reserve(request({ tokensPerMinute: 100 }, { outputTokensLimit: 80 }), 0);
+    expect(decision.state.remainingTokens).toBe(10);
+    settle(limits, decision, 0, 25);
+    expect(limits.reserve(request({ tokensPerMinute: 100 }, { outputTokensLimit: 65 }), 0).state.remainingTokens).toBe(
+      0,
+    );
+  });
+
+  it("turns what was used beyond the reservation into a debt that is waited out, at most a window", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    settle(limits, limits.reserve(request({ tokensPerMinute: 60 }, { outputTokensLimit: 10 }), 0), 0, 90);
+    const refused = limits.reserve(request({ tokensPerMinute: 60 }, { outputTokensLimit: 10 }), 0);
+    expect(refused).toMatchObject({ kind: "refused", retryAfterSeconds: 50, state: { remainingTokens: 0 } });
+    settle(limits, limits.reserve(request({ tokensPerMinute: 60 }, { outputTokensLimit: 10 }), 50_000), 50_000, 9_000);
+    expect(limits.reserve(request({ tokensPerMinute: 60 }), 50_000)).toMatchObject({ retryAfterSeconds: 60 });
+  });
+
+  it("lets a request larger than the bucket through when that is full", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const large = (): ReserveRequest => request({ tokensPerMinute: 100 }, { outputTokensLimit: 500 });
+    expect(limits.reserve(large(), 0).kind).toBe("granted");
+    expect(limits.reserve(large(), 0).kind).toBe("refused");
+  });
+});
+
+describe("budgets", () => {
+  const ask = (budgetNanoUsd: string | null, costBoundNanoUsd = "10"): ReserveRequest =>
+    request({ budgetNanoUsd }, { costBoundNanoUsd });
+
+  it("knows no budget, a budget of nothing and one of something apart", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    expect(limits.reserve(ask(null), 0).kind).toBe("granted");
+    expect(limits.reserve(ask("0", "0"), 0)).toMatchObject({ kind: "refused", code: "insufficient_quota" });
+    const other = new AccountLimits(UNLIMITED);
+    expect(other.reserve(ask("15"), 0).kind).toBe("granted");
+    expect(other.reserve(ask("15"), 0)).toMatchObject({
+      kind: "refused",
+      message: "The budget of 0.000000015 US dollars of key k1 does not cover this request.",
+      retryAfterSeconds: 60,
+    });
+    expect(other.reserve(ask("20"), 0).kind).toBe("granted");
+  });
+
+  it("reserves the bound, charges what it cost, and settles once", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const decision = limits.reserve(ask("100", "60"), 0);
+    expect(limits.money("key:k1")).toEqual({ spentNanoUsd: 0n, reservedNanoUsd: 60n });
+    settle(limits, decision, 0, 5, "7");
+    settle(limits, decision, 0, 5, "7");
+    expect(limits.money("key:k1")).toEqual({ spentNanoUsd: 7n, reservedNanoUsd: 0n });
+    expect(limits.money("project:p1")).toEqual({ spentNanoUsd: 7n, reservedNanoUsd: 0n });
+  });
+
+  it("releases a reservation that nobody settled, and still charges a settlement that comes late", () => {
+    const limits = new AccountLimits({ ...UNLIMITED, reservationTtlMs: 1_000 });
+    const decision = limits.reserve(ask("100", "60"), 0);
+    expect(limits.reserve(ask("100", "60"), 999).kind).toBe("refused");
+    expect(limits.reserve(ask("100", "60"), 1_000).kind).toBe("granted");
+    settle(limits, decision, 1_500, 5, "7");
+    expect(limits.money("key:k1")).toEqual({ spentNanoUsd: 7n, reservedNanoUsd: 60n });
+  });
+
+  it("goes on where the ledger left off", async () => {
+    const limits = new MemoryLimits(new ManualClock(), UNLIMITED);
+    const spent = [
+      { account: "acme", project: "p1", keyId: "k1", costNanoUsd: "30" },
+      { account: "acme", project: "p1", keyId: "k2", costNanoUsd: "50" },
+    ];
+    for (const [account, scopes] of spendingByScope(spent)) await limits.seedSpent(account, scopes);
+    const scopes = (project: string): ReserveRequest["scopes"] => [
+      { id: "key:k1", limits: { ...NONE, budgetNanoUsd: "40" } },
+      { id: "project:p1", limits: { ...NONE, budgetNanoUsd: project } },
+    ];
+    expect(await limits.reserve(request({}, { scopes: scopes("89"), costBoundNanoUsd: "10" }))).toMatchObject({
+      kind: "refused",
+    });
+    expect(await limits.reserve(request({}, { scopes: scopes("90"), costBoundNanoUsd: "10" }))).toMatchObject({
+      kind: "granted",
+    });
+  });
+});
+
+describe("any order of reservations and settlements", () => {
+  const step = fc.record({
+    waitMs: fc.integer({ min: 0, max: 20_000 }),
+    settleAt: fc.option(fc.nat(20), { nil: null }),
+    bound: fc.integer({ min: 0, max: 50 }),
+    share: fc.double({ min: 0, max: 1, noNaN: true }),
+    outputTokensLimit: fc.option(fc.nat(200), { nil: null }),
+    totalTokens: fc.nat(400),
+  });
+
+  it("never goes over a budget or below zero, refunds exactly, and asks to wait for 1 to 60 seconds", () => {
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+        const budget = 300n;
+        const limits = new AccountLimits({ ...UNLIMITED, reservationTtlMs: 10_000_000 });
+        const open: { decision: ReserveDecision; bound: number }[] = [];
+        let nowMs = 0;
+        let spent = 0n;
+        for (const { waitMs, settleAt, bound, share, outputTokensLimit, totalTokens } of steps) {
+          nowMs += waitMs;
+          const held = settleAt === null ? undefined : open.splice(settleAt, 1)[0];
+          if (held !== undefined) {
+            const cost = BigInt(Math.floor(held.bound * share));
+            settle(limits, held.decision, nowMs, totalTokens, cost.toString());
+            spent += cost;
+          }
+          const decision = limits.reserve(
+            request(
+              { requestsPerMinute: 7, tokensPerMinute: 500, budgetNanoUsd: budget.toString() },
+              { costBoundNanoUsd: String(bound), outputTokensLimit },
+            ),
+            nowMs,
+          );
+          if (decision.kind === "granted") open.push({ decision, bound });
+          else {
+            expect(Number.isInteger(decision.retryAfterSeconds)).toBe(true);
+            expect(decision.retryAfterSeconds).toBeGreaterThanOrEqual(1);
+            expect(decision.retryAfterSeconds).toBeLessThanOrEqual(60);
+          }
+          const money = limits.money("key:k1");
+          expect(money.spentNanoUsd).toBe(spent);
+          expect(money.reservedNanoUsd).toBe(BigInt(open.reduce((sum, one) => sum + one.bound, 0)));
+          expect(money.spentNanoUsd + money.reservedNanoUsd <= budget).toBe(true);
+          for (const left of [decision.state.remainingRequests, decision.state.remainingTokens]) {
+            expect(left).toBeGreaterThanOrEqual(0);
+          }
+        }
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
