@@ -2,19 +2,33 @@
 import { Command, CommanderError } from "commander";
 import { ConfigError } from "../../shared/config/read-config.ts";
 import { StoreConflict } from "../ports/key-store.ts";
-import { serveCommand } from "./commands/serve.ts";
+import { registerHosts } from "./commands/hosts.ts";
+import { registerKeys } from "./commands/keys.ts";
+import { registerMigrate } from "./commands/migrate.ts";
+import { registerServe } from "./commands/serve.ts";
+import { registerUsage } from "./commands/usage.ts";
 import { OperatorError } from "./operator-error.ts";
 import { packageVersion } from "./version.ts";
 
 const program = new Command("steerage")
   .description("The edge of Steerage: an OpenAI-compatible gateway with SAE steering, and its operator's commands.")
   .version(packageVersion())
-  .showHelpAfterError("See --help.")
+  .configureOutput({
+    outputError: (text, write) =>
+      write(
+        `steerage: ${text
+          .replace(/^error: /, "")
+          .trim()
+          .replaceAll("\n", " ")}; see --help\n`,
+      ),
+  })
   .exitOverride();
 
-for (const command of [serveCommand()]) {
-  program.addCommand(command.exitOverride());
-}
+registerServe(program);
+registerKeys(program);
+registerHosts(program);
+registerUsage(program);
+registerMigrate(program);
 
 try {
   await program.parseAsync();
@@ -32,6 +46,10 @@ function exitCodeOf(thrown: unknown): number {
 }
 
 function said(error: Error, exitCode: number): number {
-  process.stderr.write(`steerage: ${error.message}\n`);
+  const lines = error.message.split("\n");
+  // A single fault fits on the line that introduces it.
+  process.stderr.write(
+    `steerage: ${lines.length === 2 ? lines.map((line) => line.trim()).join(" ") : error.message}\n`,
+  );
   return exitCode;
 }

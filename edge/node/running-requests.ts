@@ -29,11 +29,14 @@ export class RunningRequests implements Dispatch {
     }
   }
 
-  /** Resolves with true when nothing runs, or with false after `limitMs`. */
-  async idleWithin(limitMs: number): Promise<boolean> {
+  /** Resolves with true when nothing runs, or with false after `limitMs` or when `signal` says so. */
+  async idleWithin(limitMs: number, signal?: AbortSignal): Promise<boolean> {
     if (this.#running === 0) return true;
+    if (signal?.aborted === true) return false;
     return new Promise((resolve) => {
-      const timer = setTimeout(() => resolve(false), limitMs);
+      const giveUp = (): void => resolve(false);
+      const timer = setTimeout(giveUp, limitMs);
+      signal?.addEventListener("abort", giveUp, { once: true });
       this.#whenIdle.push(() => {
         clearTimeout(timer);
         resolve(true);

@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
-import path from "node:path";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
 import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
@@ -9,20 +8,17 @@ import type { EdgeConfig } from "../config.ts";
 import type { EdgeDeps, Readiness } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
-import { MemoryLimits } from "../limits/limits.memory.ts";
-import { spendingByScope } from "../limits/scopes.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { KeyStore } from "../ports/key-store.ts";
 import type { OnSettled } from "../ports/ledger.ts";
-import { JournaledLedger } from "../usage/journaled-ledger.ts";
 import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
 import { nodeClock } from "./clock.node.ts";
-import { openStore } from "./database.ts";
+import { Closers } from "./closers.ts";
 import { environment } from "./env.ts";
-import { FileJournal } from "./journal.file.ts";
-import { openListeners, type ListenerUrls } from "./listeners.ts";
+import { openListeners, type ListenerUrls, type OpenListeners } from "./listeners.ts";
 import type { LoadedConfig } from "./load-config.ts";
+import { openMoney } from "./money.ts";
 import { respondOnNode } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
 import { signingKeysOf } from "./signing-keys.ts";
@@ -37,62 +33,61 @@ export interface RunningEdge extends ListenerUrls {
   abort(): void;
 }
 
-/** Of the data directory; `usage export` reads it too. */
-const JOURNAL_FOLDER = "journal";
 /** Time for cut requests to reach the ledger. */
 const CUT_GRACE_MS = 2_000;
 
+interface EdgeState {
+  draining: boolean;
+  store: Readiness["store"];
+}
+
 /** Starts everything of an edge on Node. Rejects with OperatorError where the operator can mend it. */
 export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
+  const { config } = loaded;
+  const logger = createLogger({
+    ...config.logging,
+    clock: nodeClock,
+    write: (line) => process.stderr.write(`${line}\n`),
+    fields: { edge: config.name },
+  });
   const closers = new Closers();
+  const state: EdgeState = { draining: false, store: "ok" };
   try {
-    return await start(loaded, closers);
+    const { deps, requests } = await assemble(loaded, { logger, closers, state });
+    const listeners = await openListeners(config, deps);
+    const { baseUrl, adminUrl, metricsUrl, agentUrl } = listeners.urls;
+    logger.info("the edge is ready", {
+      base_url: baseUrl,
+      admin_url: adminUrl,
+      metrics_url: metricsUrl,
+      agent_url: agentUrl,
+    });
+    return runningEdge({ listeners, requests, logger, closers, state, drainMs: config.drain_timeout });
   } catch (thrown) {
     await closers.close();
     throw thrown;
   }
 }
 
-async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: LoadedConfig, closers: Closers) {
+/** Every room of the edge, wired. */
+async function assemble(
+  loaded: LoadedConfig,
+  parts: { readonly logger: Logger; readonly closers: Closers; readonly state: EdgeState },
+): Promise<{ deps: EdgeDeps; requests: RunningRequests }> {
+  const { config, dataDirectory } = loaded;
+  const { logger, closers, state } = parts;
   const clock = nodeClock;
-  const logger = createLogger({
-    ...config.logging,
-    clock,
-    write: (line) => process.stderr.write(`${line}\n`),
-    fields: { edge: config.name },
-  });
   warnOfMissingSecrets(config, logger);
   await mkdir(dataDirectory, { recursive: true, mode: 0o700 });
   const signer = await createSigner({ edge: config.name, keys: await signingKeysOf(dataDirectory), clock });
-  const store = await openStore({ databaseUrl, authToken: databaseAuthToken, clock, logger });
-  closers.add(() => store.close());
-  const journal = await FileJournal.open({ folder: path.join(dataDirectory, JOURNAL_FOLDER) });
-  let closeJournal = (): Promise<void> => journal.close();
-  closers.add(() => closeJournal());
-
-  const limits = new MemoryLimits(clock, settings.limitDefaults(config));
-  let tellReservations: OnSettled = () => undefined;
-  const ledger = new JournaledLedger({
+  // The ledger is there before the dispatcher that listens to it.
+  const listener: { onSettled: OnSettled | null } = { onSettled: null };
+  const { store, limits, ledger, priceVersion } = await openMoney(loaded, {
     clock,
     logger,
-    journal,
-    store,
-    edge: config.name,
-    settings: settings.ledgerSettings(config),
-    onSettled: (settled) => tellReservations(settled),
-    onAdjusted: ({ account, project, keyId, nanoUsd }) => {
-      const [spent] = spendingByScope([{ account, project, keyId, costNanoUsd: nanoUsd.toString() }]).values();
-      limits
-        .seedSpent(account, spent ?? {})
-        .catch((thrown: unknown) => logger.error("a budget missed money", {}, thrown));
-    },
+    closers,
+    onSettled: (settled) => listener.onSettled?.(settled),
   });
-  const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
-  await ledger.start();
-  // After the journal's rows went to the database, or budgets would miss what a former run left in it.
-  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
-  closeJournal = () => ledger.close();
-
   const coordinator = new InProcessCoordinator({ clock, settings: settings.admissionSettings(config) });
   closers.add(() => coordinator.close());
   const fleet = new InProcessFleet({ clock, logger, coordinator, settings: settings.fleetSettings(config) });
@@ -111,17 +106,13 @@ async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: 
     metrics,
     settings: settings.dispatchSettings(config, { priceVersion, secret: (name) => environment[name] }),
   });
-  tellReservations = dispatcher.onSettled;
-
-  const state: { draining: boolean; store: Readiness["store"] } = { draining: false, store: "ok" };
+  listener.onSettled = dispatcher.onSettled;
   const authenticator = new StoreAuthenticator({
     clock,
     logger,
     sha256,
     settings: settings.verdictSettings(config),
-    store: watched(store, (reachable) => {
-      state.store = reachable ? "ok" : "away";
-    }),
+    store: watched(store, state),
   });
   closers.add(authenticator.watch());
   const requests = new RunningRequests(dispatcher);
@@ -148,24 +139,24 @@ async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: 
     readiness: () => state,
     respond: respondOnNode,
   };
-  const listeners = await openListeners(config, deps);
-  const { urls } = listeners;
-  logger.info("the edge is ready", {
-    base_url: urls.baseUrl,
-    admin_url: urls.adminUrl,
-    metrics_url: urls.metricsUrl,
-    agent_url: urls.agentUrl,
-  });
+  return { deps, requests };
+}
 
-  let cut: () => void = () => undefined;
-  const wasCut = new Promise<void>((resolve) => {
-    cut = resolve;
-  });
+function runningEdge(parts: {
+  readonly listeners: OpenListeners;
+  readonly requests: RunningRequests;
+  readonly logger: Logger;
+  readonly closers: Closers;
+  readonly state: EdgeState;
+  readonly drainMs: number;
+}): RunningEdge {
+  const { listeners, requests, logger, closers, state, drainMs } = parts;
+  const cut = new AbortController();
+  let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
     state.draining = true;
-    logger.info("draining", { running: requests.count, limit_ms: config.drain_timeout });
-    const idle = await Promise.race([requests.idleWithin(config.drain_timeout), wasCut.then(() => false)]);
-    if (!idle) {
+    logger.info("draining", { running: requests.count, limit_ms: drainMs });
+    if (!(await requests.idleWithin(drainMs, cut.signal))) {
       logger.warn("running requests are cut", { running: requests.count });
       listeners.breakAll();
       await requests.idleWithin(CUT_GRACE_MS);
@@ -174,43 +165,21 @@ async function start({ config, dataDirectory, databaseUrl, databaseAuthToken }: 
     await closers.close();
     logger.info("the edge has stopped");
   };
-  let stopping: Promise<void> | null = null;
-  return { ...urls, logger, close: () => (stopping ??= stop()), abort: cut };
+  return { ...listeners.urls, logger, close: () => (stopping ??= stop()), abort: () => cut.abort() };
 }
 
-/** What was opened, closed in the opposite order; a fault in one does not keep the others open. */
-class Closers {
-  readonly #steps: (() => void | Promise<void>)[] = [];
-
-  add(step: () => void | Promise<void>): void {
-    this.#steps.push(step);
-  }
-
-  async close(): Promise<void> {
-    const faults: unknown[] = [];
-    for (let step = this.#steps.pop(); step !== undefined; step = this.#steps.pop()) {
-      try {
-        await step();
-      } catch (thrown) {
-        faults.push(thrown);
-      }
-    }
-    if (faults.length > 0) throw new AggregateError(faults, "some parts did not close");
-  }
-}
-
-/** Keys are checked each second, which tells whether the store is there. */
-function watched(store: KeyStore, tell: (reachable: boolean) => void): KeyStore {
+/** Keys are checked for news each second, which tells whether the store is there. */
+function watched(store: KeyStore, state: EdgeState): KeyStore {
   return {
     findKey: (keyId) => store.findKey(keyId),
     findHostByToken: (tokenSha256) => store.findHostByToken(tokenSha256),
     async keyRevision() {
       try {
         const revision = await store.keyRevision();
-        tell(true);
+        state.store = "ok";
         return revision;
       } catch (thrown) {
-        tell(false);
+        state.store = "away";
         throw thrown;
       }
     },

@@ -138,7 +138,8 @@ function priceFrom(own: ConfiguredPrice | undefined, fallback: ConfiguredPrice):
   };
 }
 
-const NO_LIMITS: ScopeLimits = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+/** Rates of 0 lift the defaults too. */
+const NO_LIMITS: ScopeLimits = { requestsPerMinute: 0, tokensPerMinute: 0, budgetNanoUsd: null };
 
 /** Who everybody is where `auth.enabled` is false. */
 export function everybodyOf({ auth }: EdgeConfig): Principal | null {

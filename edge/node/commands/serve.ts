@@ -1,4 +1,4 @@
-import { Command } from "commander";
+import type { Command } from "commander";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { startEdge, type RunningEdge } from "../start-edge.ts";
 
@@ -7,8 +7,8 @@ interface ServeOptions extends ConfigOptions {
 }
 
 /** `steerage serve`: the edge until a signal. */
-export function serveCommand(): Command {
-  return withConfigOptions(new Command("serve"))
+export function registerServe(program: Command): void {
+  withConfigOptions(program.command("serve"))
     .description("run the edge: the public API, the hosts' and operators' listeners")
     .option("--json", "one JSON line on stdout when ready")
     .action(async (options: ServeOptions) => {
@@ -34,7 +34,7 @@ function announce(edge: RunningEdge, json: boolean): void {
 
 /**
  * The first SIGTERM or SIGINT lets running requests finish up to `drain_timeout`; a second one ends at once with the
- * journal written. Both exit 0. A fault nobody caught ends the process too: its state cannot be trusted any more.
+ * journal written. Both exit 0.
  */
 function untilSignalled(edge: RunningEdge): Promise<number> {
   return new Promise((resolve) => {
@@ -55,13 +55,17 @@ function untilSignalled(edge: RunningEdge): Promise<number> {
     };
     process.on("SIGTERM", onSignal);
     process.on("SIGINT", onSignal);
-    const onFault = (kind: string, thrown: unknown): void => {
-      edge.logger.error(kind, {}, thrown);
-      process.exitCode = 1;
-      edge.abort();
-      edge.close().finally(() => process.exit(1));
-    };
-    process.on("uncaughtException", (thrown) => onFault("a fault that nobody caught; ending", thrown));
-    process.on("unhandledRejection", (thrown) => onFault("a promise that nobody watched failed; ending", thrown));
+    process.on("uncaughtException", (thrown) => endBy("a fault that nobody caught; ending", thrown, edge));
+    process.on("unhandledRejection", (thrown) => endBy("a promise that nobody watched failed; ending", thrown, edge));
   });
+}
+
+/** The state of a process in which this happened cannot be trusted: the journal is written, and it ends. */
+function endBy(fault: string, thrown: unknown, edge: RunningEdge): void {
+  edge.logger.error(fault, {}, thrown);
+  edge.abort();
+  edge.close().then(
+    () => process.exit(1),
+    () => process.exit(1),
+  );
 }

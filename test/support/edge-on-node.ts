@@ -1,0 +1,114 @@
+import { randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { sha256 } from "../../edge/accounts/sha256.ts";
+import { newApiKey } from "../../edge/accounts/api-key.ts";
+import { edgeConfigSchema, type EdgeConfigInput } from "../../edge/config.ts";
+import { nodeClock } from "../../edge/node/clock.node.ts";
+import { openCommandStore } from "../../edge/node/database.ts";
+import type { LoadedConfig } from "../../edge/node/load-config.ts";
+import { startEdge, type RunningEdge } from "../../edge/node/start-edge.ts";
+import type { UsageRow } from "../../edge/ports/usage-store.ts";
+import { readConfig } from "../../shared/config/read-config.ts";
+import { createLogger } from "../../shared/logging/logger.ts";
+
+const quiet = createLogger({ level: "error", format: "console", clock: nodeClock, write: () => undefined });
+
+interface PostOptions {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+/** A whole edge of this process in a folder of its own, with one key. */
+export class EdgeOnNode {
+  readonly folder = mkdtempSync(path.join(tmpdir(), "steerage-edge-"));
+  readonly loaded: LoadedConfig;
+  key = "";
+  #edge: RunningEdge | null = null;
+
+  private constructor(config: EdgeConfigInput) {
+    const free = "127.0.0.1:0";
+    this.loaded = {
+      config: readConfig(
+        edgeConfigSchema,
+        { listen: free, admin_listen: free, metrics_listen: free, logging: { level: "error" }, ...config },
+        "test",
+      ),
+      dataDirectory: this.folder,
+      databaseUrl: `file:${path.join(this.folder, "steerage.db")}`,
+      databaseAuthToken: undefined,
+    };
+  }
+
+  static async start(config: EdgeConfigInput): Promise<EdgeOnNode> {
+    const edge = new EdgeOnNode(config);
+    edge.key = await edge.newKey();
+    edge.#edge = await startEdge(edge.loaded);
+    return edge;
+  }
+
+  get urls(): RunningEdge {
+    if (this.#edge === null) throw new Error("the edge does not run");
+    return this.#edge;
+  }
+
+  get origin(): string {
+    return this.urls.baseUrl.replace(/\/v1$/, "");
+  }
+
+  async newKey(): Promise<string> {
+    const { publicId, secret, text } = newApiKey(randomBytes);
+    await this.#withStore(async (store) =>
+      store.createKey({
+        keyId: publicId,
+        secretSha256: await sha256(secret),
+        project: "test",
+        account: null,
+        limits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+        band: null,
+        createdAtMs: Date.now(),
+      }),
+    );
+    return text;
+  }
+
+  async revoke(key: string): Promise<void> {
+    await this.#withStore((store) => store.revokeKey(key.split("-")[2] ?? "", Date.now()));
+  }
+
+  rows(): Promise<readonly UsageRow[]> {
+    return this.#withStore((store) => store.usagePage({ fromMs: null, toMs: null, after: null, limit: 1_000 }));
+  }
+
+  post(route: string, body: unknown, init: PostOptions = {}): Promise<Response> {
+    return fetch(this.urls.baseUrl + route, {
+      method: "POST",
+      body: typeof body === "string" ? body : JSON.stringify(body),
+      ...init,
+      headers: { "content-type": "application/json", authorization: `Bearer ${this.key}`, ...init.headers },
+    });
+  }
+
+  async stop(): Promise<void> {
+    await this.#edge?.close();
+    this.#edge = null;
+  }
+
+  async remove(): Promise<void> {
+    this.#edge?.abort();
+    await this.stop();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  async #withStore<Result>(
+    use: (store: Awaited<ReturnType<typeof openCommandStore>>) => Promise<Result>,
+  ): Promise<Result> {
+    const store = await openCommandStore({ databaseUrl: this.loaded.databaseUrl, clock: nodeClock, logger: quiet });
+    try {
+      return await use(store);
+    } finally {
+      await store.close();
+    }
+  }
+}
