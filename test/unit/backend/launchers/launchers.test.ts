@@ -1,0 +1,87 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { readHostConfig } from "../../../../backend/config.ts";
+import { launcherOf } from "../../../../backend/launchers/launcher-of.ts";
+import { engineOptionsSchema } from "../../../../backend/ports/engine-options.ts";
+
+const PROGRAM = "/opt/steerage/main.js";
+
+describe("launchers", () => {
+  let folder: string;
+  beforeEach(() => {
+    folder = mkdtempSync(path.join(tmpdir(), "steerage-launch-"));
+  });
+  afterEach(() => rmSync(folder, { recursive: true }));
+
+  const launcher = (model: Record<string, unknown>, config: Record<string, unknown> = {}) => {
+    const read = readHostConfig({ models: [model], ...config }, {}, path.join(folder, "host.yaml"));
+    const [first] = read.models;
+    if (first === undefined) throw new Error("no model");
+    return launcherOf(first, read, PROGRAM);
+  };
+  const header = (magic: string, version: number): Buffer => {
+    const bytes = Buffer.alloc(64);
+    bytes.write(magic, "latin1");
+    bytes.writeUInt32LE(version, 4);
+    return bytes;
+  };
+
+  it("writes the native engine's options beside its socket: the model's own, else the host's defaults", async () => {
+    const sae = { id: "l1", source: "l1", layer: 3 };
+    const plan = await launcher(
+      { name: "demo", source: "m.gguf", saes: [sae], slots: 3 },
+      { context_length: 512, kv_cache_type: "f16" },
+    ).prepare(path.join(folder, "e0.sock"));
+    expect([plan.command, plan.arguments.slice(0, 2)]).toEqual([process.execPath, [PROGRAM, "engine"]]);
+    const file = plan.arguments.at(-1) ?? "";
+    expect(engineOptionsSchema.parse(JSON.parse(readFileSync(file, "utf8")))).toMatchObject({
+      model: "demo",
+      socket_path: path.join(folder, "e0.sock"),
+      model_path: path.join(folder, "m.gguf"),
+      saes: [{ id: "l1", path: path.join(folder, "l1"), layer: 3 }],
+      slots: 3,
+      max_pending: 10,
+      context_length: 512,
+      kv_cache_type: "f16",
+      log_format: "json",
+    });
+  });
+
+  it("finds what stands against a native start, by file and reason", async () => {
+    const file = path.join(folder, "m.gguf");
+    const fault = async (): Promise<string | null> => launcher({ name: "demo", source: "m.gguf" }).findFault();
+    expect(await fault()).toBe(`${file}: does not exist`);
+    writeFileSync(file, "");
+    expect(await fault()).toBe(`${file}: truncated, it ends inside its header`);
+    writeFileSync(file, header("GGML", 3));
+    expect(await fault()).toBe(`${file}: not a GGUF file`);
+    writeFileSync(file, header("GGUF", 99));
+    expect(await fault()).toBe(`${file}: GGUF version 99 is not supported`);
+    writeFileSync(file, header("GGUF", 3));
+    expect(await fault()).toBeNull();
+    const withSae = launcher({ name: "demo", source: "m.gguf", saes: [{ id: "l1", source: "l1" }] });
+    expect(await withSae.findFault()).toBe(`${path.join(folder, "l1", "cfg.json")}: does not exist`);
+    expect(await launcher({ name: "demo", source: "." }).findFault()).toBe(`${folder}: is a folder, not a file`);
+  });
+
+  it("gives the scripted engine its script as flags", async () => {
+    const sim = { tokens_per_second: 50, hang: true, fail_rate: 0 };
+    const plan = await launcher({ name: "sim", engine: "sim", sim }).prepare("/run/e.sock");
+    expect(plan.arguments).toEqual([
+      PROGRAM,
+      "sim",
+      "--socket=/run/e.sock",
+      "--model=sim",
+      "--slots=8",
+      "--max-pending=10",
+      "--context-length=32768",
+      "--tokens-per-second",
+      "50",
+      "--hang",
+      "--fail-rate",
+      "0",
+    ]);
+  });
+});
