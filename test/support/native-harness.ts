@@ -24,9 +24,13 @@ export const DEMO_F32 = repositoryFile("test/native/fixtures/demo-storyteller-1m
 
 let addon: Promise<NativeAddon> | null = null;
 
+/** "Debug" runs the tests on the sanitized build; it needs libasan preloaded. */
+const BUILD = process.env["STEERAGE_NATIVE_BUILD"] ?? "Release";
+
 /** The addon on the CPU libraries, loaded once per test process. */
 export function nativeAddon(): Promise<NativeAddon> {
-  addon ??= loadNative({ variant: "cpu", onLog: () => undefined });
+  const addonPath = repositoryFile(`backend/native/build/${BUILD}/steerage_native.node`);
+  addon ??= loadNative({ variant: "cpu", onLog: () => undefined, addonPath });
   return addon;
 }
 

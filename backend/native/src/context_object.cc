@@ -81,6 +81,7 @@ ContextObject::ContextObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
     onStep_ = StepFunction::New(env, made->onStep.Value(), Napi::Object(), "steerage.onStep", 0, 1, delivery_,
                                 [](Napi::Env done, void*, Delivery* delivery) {
                                   const std::unique_ptr<Delivery> owned(delivery);
+                                  if (owned->owner != nullptr) owned->owner->delivery_ = nullptr;
                                   if (owned->disposed) owned->disposed->Resolve(done.Undefined());
                                 },
                                 static_cast<void*>(nullptr));
@@ -102,10 +103,11 @@ ContextObject::ContextObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<
 }
 
 ContextObject::~ContextObject() {
-  if (delivery_ == nullptr || released_) return;
+  if (loop_) loop_->stopSilently();
+  // Gone already when the environment goes down: then the thread-safe function has been finalised first.
+  if (delivery_ == nullptr) return;
   delivery_->owner = nullptr;
-  loop_->stopSilently();
-  onStep_.Release();
+  if (!released_) onStep_.Release();
 }
 
 void ContextObject::deliver(Napi::Env env, Napi::Function onStep, Delivery* delivery, StepEvents* data) {
