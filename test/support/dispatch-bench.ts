@@ -5,7 +5,19 @@ import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../../edge/dis
 import type { ReplicaDigest, ReplicaTarget } from "../../edge/ports/coordinator.ts";
 import type { Upstream } from "../../edge/ports/upstream.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import { readableSigner, RecordingLedger, RecordingLimits, RecordingMetrics, silentLogger } from "./dispatch-fakes.ts";
+import type { ServedModel } from "../../edge/ports/fleet.ts";
+import {
+  inferenceRequest,
+  readableSigner,
+  RecordingLedger,
+  RecordingLimits,
+  RecordingMetrics,
+  RecordingWriter,
+  silentLogger,
+} from "./dispatch-fakes.ts";
+import { ManualClock } from "./manual-clock.ts";
+import { FakeUpstream, type FakeExchange } from "./scripted-exchange.ts";
+import { waitFor } from "./scripted-upstream.ts";
 
 export function replica(
   key: string,
@@ -74,3 +86,22 @@ export async function dispatchBench(options: DispatchBenchOptions) {
   };
   return { coordinator, limits, ledger, metrics, dispatcher, inFlight };
 }
+
+/** The same on a manual clock with machines that the test plays. */
+export async function manualBench(options: Partial<Omit<DispatchBenchOptions, "clock" | "upstream">> = {}) {
+  const clock = new ManualClock();
+  const upstream = new FakeUpstream();
+  const made = await dispatchBench({ clock, upstream, replicas: [replica("gpu/r1")], ...options });
+  const ask = (body: Record<string, unknown> = {}, more: { requestId?: string; model?: ServedModel } = {}) => {
+    const writer = new RecordingWriter();
+    const done = made.dispatcher.run(inferenceRequest(body, { receivedAtMs: clock.nowMs(), ...more }), writer);
+    return { writer, done };
+  };
+  const exchange = (place: number): Promise<FakeExchange> => waitFor(() => upstream.exchanges[place]);
+  return { ...made, clock, upstream, ask, exchange };
+}
+
+export const errorOf = (writer: RecordingWriter): { code: string; message: string; param: string | null } => {
+  const body: { error: { code: string; message: string; param: string | null } } = JSON.parse(writer.text);
+  return body.error;
+};

@@ -1,0 +1,177 @@
+import { describe, expect, it } from "vitest";
+import { costBoundNanoUsd, tokenBounds } from "../../../../edge/dispatch/bounds.ts";
+import { LazyTimer } from "../../../../edge/dispatch/lazy-timer.ts";
+import { durationText } from "../../../../edge/dispatch/rate-limit-headers.ts";
+import { errorBodyOf, readRetryAfterSeconds } from "../../../../edge/dispatch/refusal.ts";
+import { editedBody } from "../../../../edge/dispatch/request-body.ts";
+import { WholeTap } from "../../../../edge/dispatch/whole-tap.ts";
+import { requestEnvelopeSchema } from "../../../../shared/openai/request-envelope.ts";
+import { servedModel } from "../../../support/dispatch-fakes.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+
+const envelopeOf = (text: string) => requestEnvelopeSchema.parse(JSON.parse(text));
+
+const edited = (
+  text: string,
+  backendModel = "m",
+  route: "/v1/chat/completions" | "/v1/embeddings" = "/v1/chat/completions",
+) => editedBody(text, { route, envelope: envelopeOf(text), backendModel, injectUsage: true });
+
+const bounds = (body: object) =>
+  tokenBounds(
+    "/v1/chat/completions",
+    requestEnvelopeSchema.parse({ model: "m", ...body }),
+    "x".repeat(400),
+    servedModel,
+  );
+
+describe("the body that travels on", () => {
+  it("is the caller's own when there is nothing to change, numbers and spaces included", () => {
+    const text = '{ "model":"m", "temperature":1.0, "seed":12345678901234567890, "stream":false }';
+    expect(edited(text)).toBe(text);
+  });
+
+  it("takes a wish for usage in front of what the caller wrote", () => {
+    expect(edited(' {"model":"m","stream":true}')).toBe(
+      ' {"stream_options":{"include_usage":true},"model":"m","stream":true}',
+    );
+  });
+
+  it.each([
+    ['{"model":"m","stream":true,"stream_options":null}', { include_usage: true }],
+    ['{"model":"m","stream":true,"stream_options":{"include_usage":false,"x":1}}', { include_usage: true, x: 1 }],
+  ])("changes stream options that are there: %s", (text, want) => {
+    const body: { stream_options: unknown } = JSON.parse(edited(text));
+    expect(body.stream_options).toEqual(want);
+  });
+
+  it("names the model as its backend does, and leaves the rest", () => {
+    expect(edited('{"x":1.0,"model":"alias","y":"alias"}', "real")).toBe('{"x":1.0,"model":"real","y":"alias"}');
+  });
+
+  it("asks for no usage where there is none to ask for", () => {
+    const text = '{"model":"m","input":"x","stream":true}';
+    expect(edited(text, "m", "/v1/embeddings")).toBe(text);
+  });
+});
+
+describe("what a request may take", () => {
+  it("is its own limit for every choice, the newer name first", () => {
+    expect(bounds({ max_tokens: 10, n: 3 })).toEqual({
+      inputTokensEstimate: 100,
+      outputTokensLimit: 30,
+      outputTokensBound: 30,
+    });
+    expect(bounds({ max_completion_tokens: 5 })).toMatchObject({ outputTokensLimit: 5 });
+  });
+
+  it("is what the window leaves without a limit, and never more than that with one", () => {
+    expect(bounds({})).toMatchObject({ outputTokensLimit: null, outputTokensBound: 3_996 });
+    expect(bounds({ max_tokens: 1_000_000 })).toMatchObject({ outputTokensBound: 3_996 });
+  });
+
+  it("costs at most its bound at full price", () => {
+    const price = { promptPer1k: 2, cachedPer1k: 1, completionPer1k: 6 };
+    expect(costBoundNanoUsd(bounds({ max_tokens: 10 }), price)).toBe(260n);
+  });
+});
+
+describe("a backend's Retry-After", () => {
+  const now = Date.parse("2026-01-01T00:00:00Z");
+  it.each([
+    ["7", 7],
+    ["0", 1],
+    ["1.2", 2],
+    ["999999", 3_600],
+    ["Thu, 01 Jan 2026 00:00:09 GMT", 9],
+    ["Thu, 01 Jan 2020 00:00:00 GMT", 1],
+    ["soon", null],
+    [undefined, null],
+  ])("'%s' means %s seconds", (header, want) => {
+    expect(readRetryAfterSeconds(header, now)).toBe(want);
+  });
+});
+
+describe("a backend's error object", () => {
+  it("is brought to four members, a number as code replaced by a word of ours", () => {
+    expect(errorBodyOf({ error: { message: "bad", type: "BadRequestError", param: null, code: 400 } }, 400)).toEqual({
+      error: { message: "bad", type: "BadRequestError", param: null, code: "invalid_value" },
+    });
+  });
+
+  it.each([[{ detail: "x" }], [{ error: "text" }], ["html"], [undefined]])("is not read into %j", (value) => {
+    expect(errorBodyOf(value, 500)).toBeNull();
+  });
+});
+
+describe("the tap of a whole answer", () => {
+  const encoder = new TextEncoder();
+  it("reads usage and receipt", () => {
+    const tap = new WholeTap();
+    for (const byte of encoder.encode('{"steerage":{"steering":"é"},"usage":{"prompt_tokens":3}}'))
+      tap.push(new Uint8Array([byte]));
+    expect(tap.read()).toEqual({ usage: { promptTokens: 3, cachedTokens: 0, completionTokens: 0 }, receipt: "é" });
+  });
+
+  it("finds usage at the end of an answer too long to keep", () => {
+    const tap = new WholeTap();
+    for (let block = 0; block < 40; block++) tap.push(encoder.encode(`"${"x".repeat(64 * 1_024)}",`));
+    tap.push(
+      encoder.encode('"usage": {"prompt_tokens":3,"prompt_tokens_details":{"cached_tokens":1},"total_tokens":3}}'),
+    );
+    expect(tap.read().usage).toEqual({ promptTokens: 3, cachedTokens: 1, completionTokens: 0 });
+  });
+
+  it("believes no usage that is none", () => {
+    const tap = new WholeTap();
+    tap.push(encoder.encode('{"usage":{"prompt_tokens":-1}}'));
+    expect(tap.read().usage).toBeNull();
+  });
+});
+
+describe("a lazy timer", () => {
+  it("fires once at the last deadline, however often it was moved", () => {
+    const clock = new ManualClock();
+    let fired = 0;
+    const timer = new LazyTimer(clock, () => fired++);
+    timer.set(100);
+    for (let step = 0; step < 10; step++) {
+      clock.advance(50);
+      timer.set(100);
+    }
+    clock.advance(99);
+    expect(fired).toBe(0);
+    clock.advance(1);
+    expect(fired).toBe(1);
+    clock.advance(1_000);
+    expect(fired).toBe(1);
+  });
+
+  it("may be moved earlier, stopped and thrown away", () => {
+    const clock = new ManualClock();
+    let fired = 0;
+    const timer = new LazyTimer(clock, () => fired++);
+    timer.set(1_000);
+    timer.set(10);
+    clock.advance(10);
+    expect(fired).toBe(1);
+    timer.set(10);
+    timer.stop();
+    clock.advance(20);
+    timer.set(10);
+    timer.dispose();
+    clock.advance(20);
+    expect(fired).toBe(1);
+    expect(clock.pendingTimers).toBe(0);
+  });
+});
+
+describe("a time in a rate-limit header", () => {
+  it.each([
+    [20, "20ms"],
+    [1_500, "1.5s"],
+    [360_000, "6m0s"],
+  ])("%i ms is %s", (ms, want) => {
+    expect(durationText(ms)).toBe(want);
+  });
+});
