@@ -25,13 +25,6 @@ Installs and builds what is missing, then starts an edge, a backend host and the
 
 Ctrl-C or SIGTERM lets running requests finish and stops everything; a second one stops at once.`;
 
-await main(async () => {
-  const options = readOptions();
-  if (options === null) return;
-  await setUp();
-  await startStack(options);
-});
-
 function readOptions() {
   let values;
   try {
@@ -259,3 +252,10 @@ ${curl(`,"steering":{"sae_id":"demo-l1","features":[{"index":501,"strength":30}]
 Ctrl-C stops it.
 `);
 }
+
+await main(async () => {
+  const options = readOptions();
+  if (options === null) return;
+  await setUp();
+  await startStack(options);
+});
