@@ -41,6 +41,8 @@ describe("the scripted engine as an endpoint", () => {
 
   const post = async (route: string, body: unknown, init: RequestInit = {}): Promise<Response> =>
     fetch(`${origin}${route}`, { method: "POST", body: JSON.stringify(body), ...init });
+  const say = async (script: string, stream = false): Promise<Response> =>
+    post("/v1/chat/completions", { model: `sim@${script}`, messages: MESSAGES, stream });
   const metric = async (name: string): Promise<number> => {
     const text = await (await fetch(`${origin}/metrics`)).text();
     return Number(new RegExp(`^${name}\\{[^}]*\\} (\\S+)$`, "m").exec(text)?.[1]);
@@ -79,8 +81,6 @@ describe("the scripted engine as an endpoint", () => {
   });
 
   it("fails as it is told to", async () => {
-    const say = async (script: string, stream = false): Promise<Response> =>
-      post("/v1/chat/completions", { model: `sim@${script}`, messages: MESSAGES, stream });
     const busy = await say("status=503");
     expect([busy.status, busy.headers.get("retry-after")]).toEqual([503, "1"]);
     expect((await say("fail_rate=1")).status).toBe(500);

@@ -15,7 +15,8 @@ export interface SignOptions {
   readonly replica?: string;
   readonly requestId?: string;
   readonly attempt?: number;
-  readonly claims?: Partial<InferenceClaims>;
+  /** Members over the right ones; undefined leaves one out. */
+  readonly claims?: Readonly<Record<string, unknown>>;
   /** Header members over the right ones. */
   readonly header?: Readonly<Record<string, string>>;
   readonly key?: SigningKey;
@@ -106,9 +107,8 @@ export class FakeEdge {
       attempt,
       replica: options.replica ?? "sim",
       cache_salt: "project-1",
-      ...options.claims,
     };
-    return new SignJWT({ ...claims })
+    return new SignJWT({ ...claims, ...options.claims })
       .setProtectedHeader({ alg: "EdDSA", kid: this.keys[0]?.kid ?? "", ...options.header })
       .sign(options.key ?? this.#privateKey);
   }

@@ -9,6 +9,12 @@ import { REPOSITORY } from "./source-tree.ts";
 
 const BACKEND = path.join(REPOSITORY, "dist/backend/main.js");
 
+export interface HostRequestInit {
+  readonly path?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
 /** A host as operators run it, from the built program, in a folder of its own. */
 export class HostProcess {
   readonly folder = mkdtempSync(path.join(tmpdir(), "steerage-host-"));
@@ -93,12 +99,12 @@ export class HostProcess {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  async request(token: string, body: string, init: RequestInit & { path?: string } = {}): Promise<Response> {
+  async request(token: string, body: string, init: HostRequestInit = {}): Promise<Response> {
     return fetch(`${this.url}${init.path ?? "/v1/chat/completions"}`, {
       method: "POST",
       body,
-      ...init,
       headers: { "content-type": "application/json", authorization: `Bearer ${token}`, ...init.headers },
+      signal: init.signal ?? null,
     });
   }
 

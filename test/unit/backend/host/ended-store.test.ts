@@ -9,6 +9,24 @@ import { ManualClock } from "../../../support/manual-clock.ts";
 
 const HOUR_MS = 3_600_000;
 const ANY = (): boolean => true;
+const wanted = (edge: string): boolean => edge === "edge-1";
+
+const entry = (number: number, over: Partial<EndedRequest> = {}): EndedRequest => ({
+  request_id: `req_${number}`,
+  attempt: 1,
+  edge: "edge-1",
+  replica: "sim",
+  epoch: 7,
+  ended_at: 10 * HOUR_MS + number,
+  computed_prompt: 10,
+  cached_prompt: 2,
+  computed_completion: number,
+  outcome: "completed",
+  exactness: "exact",
+  ...over,
+});
+
+const ids = (of: EndedStore): string[] => of.waiting(ANY, 100).map(({ request_id }) => request_id);
 
 describe("the store of ended requests", () => {
   let folder: string;
@@ -38,21 +56,6 @@ describe("the store of ended requests", () => {
     store = new EndedStore({ file, logger, ...(compactAfterLines === undefined ? {} : { compactAfterLines }) });
     return store;
   };
-  const entry = (number: number, over: Partial<EndedRequest> = {}): EndedRequest => ({
-    request_id: `req_${number}`,
-    attempt: 1,
-    edge: "edge-1",
-    replica: "sim",
-    epoch: 7,
-    ended_at: 10 * HOUR_MS + number,
-    computed_prompt: 10,
-    cached_prompt: 2,
-    computed_completion: number,
-    outcome: "completed",
-    exactness: "exact",
-    ...over,
-  });
-  const ids = (of: EndedStore): string[] => of.waiting(ANY, 100).map(({ request_id }) => request_id);
 
   it("keeps entries until they are acknowledged, oldest first, over a restart", () => {
     const first = open();
@@ -83,7 +86,6 @@ describe("the store of ended requests", () => {
     first.add(entry(4, { ended_at: 11 * HOUR_MS }));
     first.add(entry(5));
     first.acknowledge([{ request_id: "req_1", attempt: 1 }]);
-    const wanted = (edge: string): boolean => edge === "edge-1";
     const sums = [
       { epoch: 7, hour: 10 * HOUR_MS, requests: 2, computed_prompt: 20, cached_prompt: 4, computed_completion: 6 },
       { epoch: 8, hour: 10 * HOUR_MS, requests: 1, computed_prompt: 10, cached_prompt: 2, computed_completion: 3 },

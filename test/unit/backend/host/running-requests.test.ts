@@ -6,6 +6,14 @@ import { ManualClock } from "../../../support/manual-clock.ts";
 const NAMES = { edge: "edge-1", requestId: "req_a", attempt: 1 };
 const GRACE_MS = 5_000;
 
+const counts = (computed_prompt: number, cached_prompt: number, computed_completion: number) => ({
+  request_id: "req_a",
+  attempt: 1,
+  computed_prompt,
+  cached_prompt,
+  computed_completion,
+});
+
 describe("running requests", () => {
   let clock: ManualClock;
   let recorded: EndedRequest[];
@@ -25,13 +33,6 @@ describe("running requests", () => {
     request = running.begin(NAMES, 1);
   });
 
-  const counts = (computed_prompt: number, cached_prompt: number, computed_completion: number) => ({
-    request_id: "req_a",
-    attempt: 1,
-    computed_prompt,
-    cached_prompt,
-    computed_completion,
-  });
   const load = (...lines: ReturnType<typeof counts>[]): void =>
     running.onLoad({
       type: "load",

@@ -8,6 +8,13 @@ import { engineOptionsSchema } from "../../../../backend/ports/engine-options.ts
 
 const PROGRAM = "/opt/steerage/main.js";
 
+const header = (magic: string, version: number): Buffer => {
+  const bytes = Buffer.alloc(64);
+  bytes.write(magic, "latin1");
+  bytes.writeUInt32LE(version, 4);
+  return bytes;
+};
+
 describe("launchers", () => {
   let folder: string;
   beforeEach(() => {
@@ -20,12 +27,6 @@ describe("launchers", () => {
     const [first] = read.models;
     if (first === undefined) throw new Error("no model");
     return launcherOf(first, read, PROGRAM);
-  };
-  const header = (magic: string, version: number): Buffer => {
-    const bytes = Buffer.alloc(64);
-    bytes.write(magic, "latin1");
-    bytes.writeUInt32LE(version, 4);
-    return bytes;
   };
 
   it("writes the native engine's options beside its socket: the model's own, else the host's defaults", async () => {
