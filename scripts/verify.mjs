@@ -2,7 +2,7 @@
 import { spawn } from "node:child_process";
 import { readFileSync, rmSync } from "node:fs";
 import path from "node:path";
-import { main, ROOT, run, say, setUp, SetupError } from "./setup.mjs";
+import { buildTypeScript, main, ROOT, run, say, setUp, SetupError } from "./setup.mjs";
 
 const REPORT = path.join(ROOT, "build", "test-report.json");
 const WORKERS_REPORT = path.join(ROOT, "build", "test-report-workers.json");
@@ -19,6 +19,7 @@ if (process.argv.includes("--help")) {
 async function verify() {
   const started = Date.now();
   await step("set-up", setUp);
+  await step("types", () => buildTypeScript([]));
   await step("lint", () => run("Lint", bin("oxlint"), ["--type-aware"]));
   await step("format", () =>
     run("Format (mend it with 'npm run format:fix')", bin("prettier"), ["--check", "--log-level=warn", "."]),
