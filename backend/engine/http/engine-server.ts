@@ -1,4 +1,5 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../../shared/openai/request-envelope.ts";
@@ -28,6 +29,10 @@ export interface EngineServerDeps {
 /** Longer than any client keeps a connection, so that it is never closed under a request on its way. */
 const KEEP_ALIVE_MS = 120_000;
 
+const CLOSE_IDLE_EVERY_MS = 10;
+/** For a client that does not read its last bytes. */
+const CLOSE_GRACE_MS = 2_000;
+
 const HEALTH_PATH = "/health";
 type InferencePath = (typeof INFERENCE_ROUTES)[number];
 
@@ -36,14 +41,21 @@ export class EngineServer {
   readonly server: Server;
   readonly #deps: EngineServerDeps;
   readonly #eventStreams = new Set<ServerResponse>();
+  /** Connections that no request came on yet: Node does not count them as idle. */
+  readonly #silent = new Set<Socket>();
   #draining = false;
 
   constructor(deps: EngineServerDeps) {
     this.#deps = deps;
     this.server = createServer((request, response) => {
+      this.#silent.delete(request.socket);
       void this.#handle(request, response);
     });
     this.server.keepAliveTimeout = KEEP_ALIVE_MS;
+    this.server.on("connection", (socket) => {
+      this.#silent.add(socket);
+      socket.once("close", () => this.#silent.delete(socket));
+    });
   }
 
   /** From now on new requests get 503; those that run go on. */
@@ -51,13 +63,17 @@ export class EngineServer {
     this.#draining = true;
   }
 
-  /** After the last answer: event streams end, connections close. */
+  /** After the last answer: event streams end, and connections close as soon as what was written has left. */
   async close(): Promise<void> {
     for (const stream of this.#eventStreams) stream.end();
-    await new Promise<void>((resolve) => {
-      this.server.close(() => resolve());
-      this.server.closeIdleConnections();
-    });
+    const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
+    for (const socket of this.#silent) socket.destroy();
+    // A connection whose answer is still being written becomes idle only later.
+    const idle = setInterval(() => this.server.closeIdleConnections(), CLOSE_IDLE_EVERY_MS);
+    const stuck = setTimeout(() => this.server.closeAllConnections(), CLOSE_GRACE_MS);
+    await closed;
+    clearInterval(idle);
+    clearTimeout(stuck);
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -85,7 +101,11 @@ export class EngineServer {
     const logger = label === null ? this.#deps.logger : this.#deps.logger.with({ request: label.requestId });
     const account = new RequestAccount(label, (event) => this.#deps.hub.publish(event));
     const left = new AbortController();
-    response.once("close", () => left.abort());
+    response.once("close", () => {
+      left.abort();
+      // Half closed by a client that left: nothing more is to be said on it.
+      if (!response.writableFinished) request.socket.destroy();
+    });
     const exchange = { response, account, gone: left.signal, logger, salt: saltOf(request) };
     try {
       if (this.#draining) throw new ApiError("draining", { source: "backend" });

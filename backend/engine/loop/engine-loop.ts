@@ -203,7 +203,7 @@ export class EngineLoop {
   }
 
   cancelAll(): void {
-    for (const waiting of [...this.#waiting]) this.#cancel(waiting);
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) this.#cancel(next);
     for (const jobId of this.#running.keys()) this.#context?.cancel(jobId);
   }
 

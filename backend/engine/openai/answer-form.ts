@@ -1,4 +1,4 @@
-import type { TrailEntry } from "../text/logprob-trail.ts";
+import type { TokenChance, TrailEntry } from "../text/logprob-trail.ts";
 
 /** Members that every chunk of one answer repeats. */
 export interface AnswerHead {
@@ -48,15 +48,12 @@ export const CHAT_FORM: AnswerForm = {
   finish: (reason) => ({ index: 0, delta: {}, logprobs: null, finish_reason: reason }),
 };
 
+const chatChance = ({ bytes, logprob }: TokenChance) => ({ token: textOf(bytes), logprob, bytes: [...bytes] });
+
 function chatLogprobs(entries: readonly TrailEntry[] | null): object | null {
   if (entries === null) return null;
-  const chance = ({ bytes, logprob }: { bytes: Uint8Array; logprob: number }) => ({
-    token: textOf(bytes),
-    logprob,
-    bytes: [...bytes],
-  });
   return {
-    content: entries.map((entry) => ({ ...chance(entry), top_logprobs: entry.top.map(chance) })),
+    content: entries.map((entry) => ({ ...chatChance(entry), top_logprobs: entry.top.map(chatChance) })),
     refusal: null,
   };
 }

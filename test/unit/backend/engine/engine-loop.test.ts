@@ -1,0 +1,194 @@
+import { describe, expect, it } from "vitest";
+import { EngineLoop } from "../../../../backend/engine/loop/engine-loop.ts";
+import type { GenerationTask, TaskAccount, TaskSink } from "../../../../backend/engine/loop/generation-task.ts";
+import { ManualClock } from "../../../support/manual-clock.ts";
+import { bytesOf, EOS, ScriptedContext } from "../../../support/scripted-native.ts";
+
+class RecordingSink implements TaskSink {
+  readonly told: string[] = [];
+  account: TaskAccount | null = null;
+  started(cachedTokens: number): void {
+    this.told.push(`started with ${cachedTokens}`);
+  }
+  token({ bytes }: { bytes: Uint8Array }): void {
+    this.told.push(Buffer.from(bytes).toString());
+  }
+  sensed(): void {
+    this.told.push("rows");
+  }
+  finished(account: TaskAccount): void {
+    if (this.account !== null) throw new Error("told twice");
+    this.account = account;
+    this.told.push(account.reason);
+  }
+}
+
+const task = (text: string, over: Partial<GenerationTask> = {}): GenerationTask => ({
+  label: { requestId: text, attempt: 1 },
+  labels: { salt: "project", editDigest: "", tokens: bytesOf(text) },
+  reuseLimit: text.length,
+  maxTokens: 8,
+  job: {
+    ignoreEndOfGeneration: false,
+    stopStrings: [],
+    sampler: {
+      seed: 0,
+      temperature: 0,
+      topK: 0,
+      topP: 1,
+      minP: 0,
+      repeatPenalty: 1,
+      frequencyPenalty: 0,
+      presencePenalty: 0,
+      penaltyWindow: -1,
+      logitBias: [],
+      grammar: "",
+      grammarLazy: false,
+      grammarTriggers: "",
+    },
+    logprobs: -1,
+    edits: [],
+    sensing: [],
+    capture: [],
+  },
+  ...over,
+});
+
+function setUp(over: Partial<{ slots: number; cellCount: number; maxPending: number }> = {}) {
+  const clock = new ManualClock();
+  const loop = new EngineLoop({
+    slots: 2,
+    cellCount: 200,
+    maxPending: 2,
+    clock,
+    onChange: () => undefined,
+    onTokens: () => undefined,
+    ...over,
+  });
+  const context = new ScriptedContext((events) => loop.onStep(events));
+  loop.attach(context);
+  const submit = (wish: GenerationTask) => {
+    const sink = new RecordingSink();
+    return { sink, ticket: loop.submit(wish, sink) };
+  };
+  return { loop, context, clock, submit };
+}
+
+describe("the engine loop", () => {
+  it("tells a task its start, its tokens and its exact account", () => {
+    const { context, submit, loop } = setUp();
+    const { sink } = submit(task("hello"));
+    while (sink.account === null) context.step();
+    expect(sink.told).toEqual(["started with 0", "o", "k", "", "end_of_generation"]);
+    expect(sink.account).toMatchObject({
+      computedPromptTokens: 5,
+      cachedPromptTokens: 0,
+      computedCompletionTokens: 3,
+      failure: null,
+    });
+    expect(loop.freeCells).toBe(200);
+  });
+
+  it("reuses the cells of prompt and answer, but not of the token that never went through the model", () => {
+    const { context, submit } = setUp();
+    const first = submit(task("hello"));
+    while (first.sink.account === null) context.step();
+    submit(task("hellook and more"));
+    expect(context.submitted[1]).toMatchObject({ sequenceId: 0, copyFromSequenceId: 0, keepTokens: 7 });
+  });
+
+  it("gives a sensing request all its rows however often it is asked", () => {
+    const { context, submit } = setUp();
+    for (let round = 0; round < 2; round += 1) {
+      const { sink } = submit(task("hello", { reuseLimit: 0 }));
+      while (sink.account === null) context.step();
+    }
+    expect(context.submitted.map(({ keepTokens }) => keepTokens)).toEqual([0, 0]);
+  });
+
+  it("starts waiting tasks in the order in which they came and refuses what the queue cannot hold", () => {
+    const { context, submit, loop } = setUp({ slots: 1 });
+    const tasks = ["a", "b", "c"].map((text) => submit(task(text)));
+    expect(loop.waitingCount).toBe(2);
+    expect(() => submit(task("d"))).toThrow(expect.objectContaining({ code: "engine_busy", retryAfterSeconds: 5 }));
+    while (tasks[2]?.sink.account === null) context.step();
+    expect(context.submitted.map(({ tokens }) => tokens[0])).toEqual([..."abc"].map((text) => text.charCodeAt(0)));
+  });
+
+  it("holds a task back until its whole bound fits, so that no stream runs out of cells", () => {
+    const { context, submit } = setUp({ cellCount: 20 });
+    const first = submit(task("12345678"));
+    const second = submit(task("abcdefgh"));
+    expect(context.submitted).toHaveLength(1);
+    while (first.sink.account === null) context.step();
+    expect(context.submitted).toHaveLength(2);
+    while (second.sink.account === null) context.step();
+    expect(context.cleared).toEqual([0]);
+  });
+
+  it("cancels at once what waits and what runs, each with its own account, and lets the next one in", () => {
+    const { context, submit, loop } = setUp({ slots: 1 });
+    const runs = submit(task("runs"));
+    const waits = submit(task("waits"));
+    const next = submit(task("next"));
+    waits.ticket.cancel();
+    expect(waits.sink.account).toMatchObject({ reason: "cancelled", computedPromptTokens: 0 });
+    context.step();
+    runs.ticket.cancel();
+    context.step();
+    expect(runs.sink.account).toMatchObject({
+      reason: "cancelled",
+      computedPromptTokens: 4,
+      computedCompletionTokens: 1,
+    });
+    expect(loop.running().map(({ label }) => label?.requestId)).toEqual(["next"]);
+    runs.ticket.cancel();
+    while (next.sink.account === null) context.step();
+    expect(next.sink.account.reason).toBe("end_of_generation");
+  });
+
+  it("fails one task alone and trusts none of its cells", () => {
+    const { context, submit } = setUp();
+    const bad = submit(task("hello"));
+    const good = submit(task("other"));
+    context.failNext = "decode_failed";
+    while (good.sink.account === null) context.step();
+    expect(bad.sink.account).toMatchObject({ reason: "failed", failure: { code: "decode_failed" } });
+    expect(good.sink.account.reason).toBe("end_of_generation");
+    expect(context.cleared).toEqual([0]);
+    submit(task("hello again"));
+    expect(context.submitted[2]?.keepTokens).toBe(0);
+  });
+
+  it("turns a refusal of the native core into a failed account", () => {
+    const { context, submit, loop } = setUp();
+    context.submit = () => {
+      throw Object.assign(new Error("job.tokens"), { code: "invalid_argument" });
+    };
+    const { sink } = submit(task("hello"));
+    expect(sink.account).toMatchObject({ reason: "failed", failure: { code: "invalid_argument" } });
+    expect(loop.freeCells).toBe(200);
+  });
+
+  it("is idle only when nothing runs and nothing waits", async () => {
+    const { context, submit, loop } = setUp({ slots: 1 });
+    context.reply = () => [EOS];
+    submit(task("a"));
+    submit(task("b"));
+    let isIdle = false;
+    const idle = loop.whenIdle().then(() => (isIdle = true));
+    context.step();
+    await Promise.resolve();
+    expect(isIdle).toBe(false);
+    context.step();
+    await idle;
+  });
+
+  it("ends everything when it is told to", () => {
+    const { context, submit, loop } = setUp({ slots: 1 });
+    const sinks = ["a", "b", "c"].map((text) => submit(task(text)).sink);
+    loop.cancelAll();
+    context.step();
+    expect(sinks.map(({ account }) => account?.reason)).toEqual(["cancelled", "cancelled", "cancelled"]);
+  });
+});
