@@ -9,7 +9,7 @@ import {
 import { isPassedDown } from "../../shared/protocol/hop-by-hop.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 import { sseData } from "../../shared/sse/writer.ts";
-import { sendError } from "./http-answers.ts";
+import { sendError } from "../http-answers.ts";
 import type { ExchangeEnd } from "./running-requests.ts";
 import { WholeEventFilter } from "./whole-events.ts";
 

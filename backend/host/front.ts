@@ -4,7 +4,7 @@ import type { Logger } from "../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
-import { readBody, sendError, sendJson } from "./http-answers.ts";
+import { readBody, sendError, sendJson } from "../http-answers.ts";
 import type { Replica } from "./replica.ts";
 import type { CheckedToken, TokenCheck } from "./token-check.ts";
 

@@ -10,7 +10,7 @@ import {
 import type { AttachedSae } from "../../shared/protocol/report.ts";
 import { SSE_DONE, SSE_HEADERS, sseData } from "../../shared/sse/writer.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import { readBody, sendError, sendJson } from "../host/http-answers.ts";
+import { readBody, sendError, sendJson } from "../http-answers.ts";
 import { ENGINE_EVENTS_PATH, type EngineReady } from "../ports/engine-events.ts";
 import { SimAccount, type Work } from "./account.ts";
 import { AnswerShapes, embeddingAnswer, embeddingOf, usageOfWork } from "./answers.ts";

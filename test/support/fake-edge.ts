@@ -27,7 +27,7 @@ export class FakeEdge {
   readonly token = "sk-host-test";
   readonly name: string;
   readonly host: string;
-  readonly reports: { readonly report: Report; readonly receivedAtMs: number }[] = [];
+  readonly reports: { readonly report: Report }[] = [];
   readonly #server: Server;
   readonly #privateKey: SigningKey;
   keys: EdgeKey[];
@@ -125,7 +125,7 @@ export class FakeEdge {
       response.writeHead(this.status).end();
       return;
     }
-    this.reports.push({ report, receivedAtMs: performance.now() });
+    this.reports.push({ report });
     const answer: Answer = {
       protocol: 1,
       edge: this.name,

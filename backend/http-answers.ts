@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { ApiError } from "../../shared/errors/api-error.ts";
-import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
+import { ApiError } from "../shared/errors/api-error.ts";
+import { ERROR_SOURCE_HEADER } from "../shared/protocol/headers.ts";
 
 /** Answers with an error, once; does nothing when the head is gone already. */
 export function sendError(response: ServerResponse, error: ApiError, headers: Record<string, string> = {}): void {
