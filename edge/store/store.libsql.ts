@@ -24,7 +24,7 @@ export interface LibsqlStoreOptions {
   readonly clock: Clock;
   /** Opens a client; called again after a failure, since a connection that failed once may be unusable. */
   readonly connect: () => Promise<Client>;
-  /** A file has one connection, so its transactions take turns; a server takes many at once. */
+  /** A file has one connection, so all its calls take turns. */
   readonly isFile: boolean;
   /** How long a transaction is repeated while another process holds the database's lock. */
   readonly busyDeadlineMs?: number;
@@ -115,11 +115,11 @@ export class LibsqlStore implements Store {
   }
 
   #read<Result>(query: (database: Database) => Promise<Result>): Promise<Result> {
-    return this.#repeat(async (client) => query(databaseOver(client)));
+    return this.#repeat("read", async (client) => query(databaseOver(client)));
   }
 
   #transaction<Result>(mode: "read" | "write", work: (database: Database) => Promise<Result>): Promise<Result> {
-    return this.#repeat(async (client) => {
+    return this.#repeat(mode, async (client) => {
       const transaction: Transaction = await client.transaction(mode);
       try {
         const result = await work(databaseOver(transaction));
@@ -132,12 +132,14 @@ export class LibsqlStore implements Store {
     });
   }
 
-  async #repeat<Result>(work: (client: Client) => Promise<Result>): Promise<Result> {
+  async #repeat<Result>(mode: "read" | "write", work: (client: Client) => Promise<Result>): Promise<Result> {
     const { clock, busyDeadlineMs = BUSY_DEADLINE_MS } = this.#options;
     const giveUpAtMs = clock.monotonicMs() + busyDeadlineMs;
     for (;;) {
       try {
-        return await this.#inTurn(() => this.#once(work));
+        // A file has one connection; at a server only one writer can have the lock, so ours do not fight for it.
+        const takesTurns = this.#options.isFile || mode === "write";
+        return await (takesTurns ? this.#inTurn(() => this.#once(work)) : this.#once(work));
       } catch (thrown) {
         const cause = causeOf(thrown);
         if (!isBusy(cause) || clock.monotonicMs() >= giveUpAtMs) throw cause;
@@ -158,7 +160,6 @@ export class LibsqlStore implements Store {
   }
 
   #inTurn<Result>(work: () => Promise<Result>): Promise<Result> {
-    if (!this.#options.isFile) return work();
     const result = this.#turn.then(work);
     this.#turn = result.catch(() => null);
     return result;

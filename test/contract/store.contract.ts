@@ -1,0 +1,240 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { StoreConflict, type NewKey } from "../../edge/ports/key-store.ts";
+import { exportedRows } from "../../edge/usage/export.ts";
+import { differencesOf, proofSides } from "../../edge/usage/proof.ts";
+import type { Store } from "../../edge/store/store.libsql.ts";
+import { attemptRow, batchOf, counterRow, HOUR_MS, START_MS, usageRow } from "../support/usage-rows.ts";
+
+export interface StoreCase {
+  readonly name: string;
+  /** A migrated, empty store, and what to do with it after the test. */
+  readonly create: () => Promise<{ store: Store; dispose: () => Promise<void> }>;
+}
+
+const newKey = (more: Partial<NewKey> = {}): NewKey => ({
+  keyId: "aaaaaaaaaaaa",
+  secretSha256: "f".repeat(64),
+  project: "p1",
+  account: null,
+  limits: { requestsPerMinute: 5, tokensPerMinute: null, budgetNanoUsd: "9007199254740993" },
+  band: "bulk",
+  createdAtMs: START_MS,
+  ...more,
+});
+
+const EVERYTHING = { fromMs: null, toMs: null, settledUpToMs: START_MS + 100 * HOUR_MS };
+
+/** What every adapter of the store must do. */
+export function storeContract({ name, create }: StoreCase): void {
+  describe(`the store (${name})`, () => {
+    let store: Store;
+    let dispose: () => Promise<void>;
+    beforeEach(async () => {
+      ({ store, dispose } = await create());
+    });
+    afterEach(() => dispose());
+
+    it("keeps a key with its limits, money larger than a float holds included", async () => {
+      expect(await store.findKey("aaaaaaaaaaaa")).toBeNull();
+      const created = await store.createKey(newKey());
+      expect(created).toEqual({
+        keyId: "aaaaaaaaaaaa",
+        secretSha256: "f".repeat(64),
+        account: "default",
+        project: "p1",
+        highestBand: "bulk",
+        keyLimits: { requestsPerMinute: 5, tokensPerMinute: null, budgetNanoUsd: "9007199254740993" },
+        projectLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+        createdAtMs: START_MS,
+        revokedAtMs: null,
+      });
+      expect(await store.findKey("aaaaaaaaaaaa")).toEqual(created);
+      expect(await store.listKeys()).toEqual([created]);
+    });
+
+    it("keeps a project in its account", async () => {
+      await store.createKey(newKey({ account: "acme" }));
+      await expect(store.createKey(newKey({ keyId: "b".repeat(12), account: "other" }))).rejects.toBeInstanceOf(
+        StoreConflict,
+      );
+      const second = await store.createKey(newKey({ keyId: "c".repeat(12) }));
+      expect(second.account).toBe("acme");
+      expect(await store.findKey("b".repeat(12))).toBeNull();
+    });
+
+    it("grows the key revision whenever a key or host changes", async () => {
+      const revisions = [await store.keyRevision()];
+      await store.createKey(newKey());
+      revisions.push(await store.keyRevision());
+      expect(await store.revokeKey("aaaaaaaaaaaa", START_MS + 5)).toBe(true);
+      revisions.push(await store.keyRevision());
+      await store.enrollHost("gpu-1", "1".repeat(64), START_MS);
+      revisions.push(await store.keyRevision());
+      expect(await store.revokeHost("gpu-1", START_MS)).toBe(true);
+      revisions.push(await store.keyRevision());
+      expect(revisions).toEqual([0, 1, 2, 3, 4]);
+      expect(await store.revokeKey("nope", START_MS)).toBe(false);
+      expect(await store.revokeHost("nope", START_MS)).toBe(false);
+      expect(await store.keyRevision()).toBe(4);
+    });
+
+    it("keeps the time of the first revocation", async () => {
+      await store.createKey(newKey());
+      await store.revokeKey("aaaaaaaaaaaa", START_MS + 5);
+      await store.revokeKey("aaaaaaaaaaaa", START_MS + 9);
+      expect((await store.findKey("aaaaaaaaaaaa"))?.revokedAtMs).toBe(START_MS + 5);
+    });
+
+    it("gives an enrolled host a new token that ends the old one", async () => {
+      await store.enrollHost("gpu-1", "1".repeat(64), START_MS);
+      await store.revokeHost("gpu-1", START_MS + 1);
+      const again = await store.enrollHost("gpu-1", "2".repeat(64), START_MS + 2);
+      expect(await store.findHostByToken("1".repeat(64))).toBeNull();
+      expect(await store.findHostByToken("2".repeat(64))).toEqual(again);
+      expect(again.revokedAtMs).toBeNull();
+      expect(await store.listHosts()).toHaveLength(1);
+    });
+
+    it("records a batch once, however often it is written", async () => {
+      const batch = batchOf({
+        usage: [usageRow("r1"), usageRow("r2", { costNanoUsd: "9007199254740993", steeringHash: "abc" })],
+        attempts: [attemptRow("r1"), attemptRow("r2", { attempt: 2 })],
+        counters: [counterRow({ requests: 2 })],
+      });
+      await store.record(batch);
+      await store.record(batch);
+      expect(await store.usagePage({ fromMs: null, toMs: null, after: null, limit: 10 })).toEqual(batch.usage);
+      expect(await store.requests(["r1", "r2", "r3"])).toEqual({ usageRows: batch.usage, attemptRows: batch.attempts });
+    });
+
+    it("never goes back from what is known later", async () => {
+      const later = usageRow("r1", { settledAtMs: START_MS + 9_000, completionTokens: 21 });
+      await store.record(batchOf({ usage: [later], attempts: [attemptRow("r1", { computedCompletion: 21 })] }));
+      await store.record(
+        batchOf({
+          usage: [usageRow("r1")],
+          attempts: [attemptRow("r1", { endedHourMs: null, exactness: "counted" })],
+          counters: [counterRow({ requests: 3 })],
+        }),
+      );
+      await store.record(
+        batchOf({ attempts: [attemptRow("r1", { unbilledReason: "not_settled" })], counters: [counterRow()] }),
+      );
+      const { usageRows, attemptRows } = await store.requests(["r1"]);
+      expect(usageRows).toEqual([later]);
+      expect(attemptRows).toEqual([attemptRow("r1", { computedCompletion: 21 })]);
+      const snapshot = await store.proofSnapshot({ ...EVERYTHING, requestIds: [] });
+      expect(snapshot.counters).toEqual([counterRow({ requests: 3 })]);
+    });
+
+    it("corrects both rows by a report that comes late, and keeps one of an unknown request", async () => {
+      await store.record(
+        batchOf({
+          usage: [usageRow("r1", { exactness: "counted" })],
+          attempts: [attemptRow("r1", { endedHourMs: null, exactness: "counted" })],
+        }),
+      );
+      const reported = attemptRow("r1", { computedPrompt: 5, computedCompletion: 23 });
+      const foreign = attemptRow("r1", { backend: "gpu-2", computedCompletion: 999 });
+      const lateReports = [reported, foreign, attemptRow("r9")].map((attempt) => ({
+        attempt,
+        reportedAtMs: START_MS + 5_000,
+      }));
+      for (let time = 0; time < 2; time += 1) await store.record(batchOf({ lateReports }));
+      const { usageRows, attemptRows } = await store.requests(["r1", "r9"]);
+      expect(usageRows).toEqual([
+        usageRow("r1", {
+          promptTokens: 9,
+          completionTokens: 23,
+          costNanoUsd: String(5 * 100 + 4 * 10 + 23 * 1_000),
+          settledAtMs: START_MS + 5_000,
+        }),
+      ]);
+      expect(attemptRows).toEqual([reported, attemptRow("r9", { unbilledReason: "unknown_request" })]);
+    });
+
+    it("exports every row of a period once, in order, half open", async () => {
+      const rows = Array.from({ length: 2_345 }, (_, at) =>
+        usageRow(`r${String(at).padStart(5, "0")}`, { atMs: START_MS + Math.floor(at / 3) }),
+      );
+      await store.record(batchOf({ usage: rows.toReversed() }));
+      const ids = async (fromMs: number | null, toMs: number | null): Promise<string[]> => {
+        const found: string[] = [];
+        const range = { fromMs, toMs, settledUpToMs: null };
+        for await (const row of exportedRows(store, batchOf({}), range)) found.push(row.requestId);
+        return found;
+      };
+      expect(await ids(null, null)).toEqual(rows.map(({ requestId }) => requestId));
+      const middle = START_MS + 100;
+      expect([...(await ids(null, middle)), ...(await ids(middle, null))]).toHaveLength(rows.length);
+      expect((await ids(middle, null))[0]).toBe("r00300");
+    });
+
+    it("proves its sums, and finds a row that was touched", async () => {
+      await store.record(
+        batchOf({
+          usage: [usageRow("r1"), usageRow("r2", { atMs: START_MS + HOUR_MS }), usageRow("r3", { outcome: "shed" })],
+          attempts: [
+            attemptRow("r1", { attempt: 1, unbilledReason: "retry", computedCompletion: 3 }),
+            attemptRow("r1", { attempt: 2 }),
+            attemptRow("r2", { backend: "static", epoch: null, endedHourMs: null }),
+            attemptRow("r3"),
+          ],
+          counters: [counterRow({ requests: 3, computedPrompt: 18, cachedPrompt: 12, computedCompletion: 43 })],
+        }),
+      );
+      const differences = async () => {
+        const snapshot = await store.proofSnapshot({ ...EVERYTHING, requestIds: [] });
+        expect(snapshot.billedWithoutUsage).toBe(0);
+        return differencesOf(proofSides(snapshot, batchOf({}), EVERYTHING));
+      };
+      expect(await differences()).toEqual([]);
+      await store.record(batchOf({ usage: [usageRow("r1", { completionTokens: 21, settledAtMs: START_MS + 2_000 })] }));
+      expect(await differences()).toEqual([
+        {
+          sum: "usage = billed attempts",
+          hourMs: START_MS,
+          where: "",
+          column: "completionTokens",
+          left: 41n,
+          right: 40n,
+        },
+      ]);
+    });
+
+    it("adds up what every key has cost", async () => {
+      await store.record(
+        batchOf({
+          usage: [
+            usageRow("r1", { costNanoUsd: "9007199254740993" }),
+            usageRow("r2", { costNanoUsd: "1" }),
+            usageRow("r3", { keyId: "k2", costNanoUsd: "5" }),
+          ],
+        }),
+      );
+      expect(await store.spent()).toEqual([
+        { account: "acme", project: "p1", keyId: "k1", costNanoUsd: "9007199254740994" },
+        { account: "acme", project: "p1", keyId: "k2", costNanoUsd: "5" },
+      ]);
+    });
+
+    it("numbers price lists, a new one for every change", async () => {
+      const price = (completionPer1k: number) => [
+        { model: null, promptPer1k: 1, cachedPer1k: 1, completionPer1k },
+        { model: "demo", promptPer1k: 2, cachedPer1k: 1, completionPer1k: 3 },
+      ];
+      expect(await store.priceVersion(price(1), START_MS)).toBe(1);
+      expect(await store.priceVersion(price(1).toReversed(), START_MS)).toBe(1);
+      expect(await store.priceVersion(price(2), START_MS)).toBe(2);
+      expect(await store.priceVersion(price(1), START_MS)).toBe(3);
+    });
+
+    it("takes many calls at once", async () => {
+      await Promise.all(
+        Array.from({ length: 30 }, (_, at) => store.createKey(newKey({ keyId: String(at).padStart(12, "k") }))),
+      );
+      expect(await store.listKeys()).toHaveLength(30);
+      expect(await store.keyRevision()).toBe(30);
+    });
+  });
+}
