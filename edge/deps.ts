@@ -51,7 +51,6 @@ export interface BandSetting {
 export interface HttpSettings {
   /** The edge's name: `iss` of its tokens. */
   readonly edge: string;
-  readonly version: string;
   readonly maxBodyBytes: number;
   readonly bands: readonly BandSetting[];
   readonly defaultBand: string;

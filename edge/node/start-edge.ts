@@ -23,7 +23,6 @@ import { respondOnNode } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
 import { signingKeysOf } from "./signing-keys.ts";
 import { UndiciUpstream } from "./upstream.undici.ts";
-import { packageVersion } from "./version.ts";
 
 export interface RunningEdge extends ListenerUrls {
   readonly logger: Logger;
@@ -120,7 +119,7 @@ async function assemble(
     clock,
     logger,
     randomBytes,
-    settings: settings.httpSettings(config, packageVersion()),
+    settings: settings.httpSettings(config),
     authenticator,
     everybody: settings.everybodyOf(config),
     hostAuthenticator: authenticator,

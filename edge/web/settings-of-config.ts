@@ -22,11 +22,10 @@ const LONGEST_RESERVATION_MS = 24 * 3_600_000;
 const DRAIN_RETRY_AFTER_SECONDS = 5;
 
 /** What the rooms need of the configuration, in their own words. Both runtimes start from here. */
-export function httpSettings(config: EdgeConfig, version: string): HttpSettings {
+export function httpSettings(config: EdgeConfig): HttpSettings {
   const { admission, max_body_bytes } = config.router;
   return {
     edge: config.name,
-    version,
     maxBodyBytes: max_body_bytes,
     bands: admission.bands.map(({ name, priority }) => ({ name, priority })),
     defaultBand: admission.default_band,

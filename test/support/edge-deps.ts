@@ -84,7 +84,6 @@ export function fakeEdge(): FakeEdge {
     randomBytes: (length) => Uint8Array.from({ length }, () => (seed = (seed * 31 + 7) % 248)),
     settings: {
       edge: "test-edge",
-      version: "0.0.0",
       maxBodyBytes: 2_000,
       bands: [
         { name: "interactive", priority: 100 },

@@ -14,7 +14,6 @@ export function landingRoute(deps: EdgeDeps) {
       return c.json(
         {
           name: "steerage",
-          version: deps.settings.version,
           base_url: baseUrl,
           routes: INFERENCE_ROUTES,
           models: served,

@@ -1,0 +1,123 @@
+import { DurableObject } from "cloudflare:workers";
+import { ApiError } from "../../shared/errors/api-error.ts";
+import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
+import type { OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
+import { JournaledLedger } from "../usage/journaled-ledger.ts";
+import { ledgerSettings, priceList } from "../web/settings-of-config.ts";
+import { workersClock } from "./clock.workers.ts";
+import { settingsOf, type WorkerEnv } from "./env.ts";
+import { DurableObjectJournal } from "./journal.durable-object.ts";
+import { workersLogger } from "./logger.workers.ts";
+import { storeOf } from "./store.workers.ts";
+
+/** One ledger for this Worker. */
+export const LEDGER_OBJECT_NAME = "ledger";
+
+/** A call of the Ledger's port as it crosses to the object. */
+export type LedgerCall =
+  | { readonly kind: "open"; readonly request: OpenedRequest }
+  | { readonly kind: "attempt"; readonly attempt: StartedAttempt }
+  | { readonly kind: "settle"; readonly settled: SettledRequest }
+  | { readonly kind: "shed"; readonly request: OpenedRequest; readonly totalMs: number };
+
+/**
+ * The same ledger as on Node, its journal in this object's storage. A row goes to the database with the call that
+ * settles it; what the database does not take is tried again by the alarm, also after the object was evicted.
+ */
+export class LedgerObject extends DurableObject<WorkerEnv> {
+  readonly #ledger: JournaledLedger;
+  readonly #journal: DurableObjectJournal;
+  readonly #retryMs: number;
+  #priceVersion: number | null = null;
+
+  constructor(state: DurableObjectState, env: WorkerEnv) {
+    super(state, env);
+    const settings = settingsOf(env);
+    this.#journal = new DurableObjectJournal(state.storage);
+    this.#retryMs = Math.max(1_000, settings.config.auth.flush_interval);
+    this.#ledger = new JournaledLedger({
+      clock: workersClock,
+      logger: workersLogger(settings.config),
+      journal: this.#journal,
+      store: storeOf(settings),
+      edge: settings.config.name,
+      settings: ledgerSettings(settings.config),
+      // Reservations of requests end in the Worker; what comes later changes budgets here.
+      onSettled: () => undefined,
+      onAdjusted: ({ account, project, keyId, nanoUsd }) => {
+        const spent = { [`key:${keyId}`]: nanoUsd.toString(), [`project:${project}`]: nanoUsd.toString() };
+        state.waitUntil(env.LIMITS.getByName(account).seedSpent(account, spent));
+      },
+    });
+    state.blockConcurrencyWhile(() => this.#ledger.start());
+  }
+
+  /** What a request must know before it begins. */
+  async begin(): Promise<{ readonly hasRoom: boolean; readonly priceVersion: number }> {
+    this.#priceVersion ??= await this.#askPriceVersion();
+    return { hasRoom: this.#journal.hasRoom(), priceVersion: this.#priceVersion };
+  }
+
+  /** Idempotent by request id, as the ledger is. */
+  async apply(calls: readonly LedgerCall[]): Promise<void> {
+    for (const call of calls) {
+      switch (call.kind) {
+        case "open":
+          this.#open(call.request);
+          break;
+        case "attempt":
+          this.#ledger.attemptStarted(call.attempt);
+          break;
+        case "settle":
+          this.#ledger.settle(call.settled);
+          break;
+        case "shed":
+          this.#ledger.shed(call.request, call.totalMs);
+          break;
+        default:
+          call satisfies never;
+      }
+    }
+    await this.#flushLater();
+  }
+
+  async acceptReport(
+    host: string,
+    ended: readonly EndedRequest[],
+    counters: readonly HourCounter[],
+  ): Promise<readonly { request_id: string; attempt: number }[]> {
+    const acknowledged = this.#ledger.acceptReport(host, ended, counters);
+    if (ended.length > 0) await this.#flushLater();
+    return acknowledged;
+  }
+
+  override async alarm(): Promise<void> {
+    await this.#ledger.flush();
+    // Lines are left: rows that wait for a report, or a database that is away.
+    if (this.#journal.lines() > 0) await this.#flushLater();
+  }
+
+  /** The version of the configured price list, known to the database. */
+  async #askPriceVersion(): Promise<number> {
+    const settings = settingsOf(this.env);
+    const store = storeOf(settings);
+    try {
+      return await store.priceVersion(priceList(settings.config), workersClock.nowMs());
+    } finally {
+      await store.close();
+    }
+  }
+
+  /** The request was let in by the Worker already, so a full journal cannot refuse it here. */
+  #open(request: OpenedRequest): void {
+    try {
+      this.#ledger.open(request);
+    } catch (thrown) {
+      if (!(thrown instanceof ApiError)) throw thrown;
+    }
+  }
+
+  async #flushLater(): Promise<void> {
+    if ((await this.ctx.storage.getAlarm()) === null) await this.ctx.storage.setAlarm(Date.now() + this.#retryMs);
+  }
+}

@@ -1,0 +1,106 @@
+import { ApiError } from "../../shared/errors/api-error.ts";
+import { sha256 } from "../accounts/sha256.ts";
+import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
+import type { Dispatch, EdgeDeps } from "../deps.ts";
+import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { errorHeaders } from "../http/render-error.ts";
+import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
+import type { ResponseWriter } from "../ports/response-writer.ts";
+import type { Signer } from "../ports/signer.ts";
+import * as settings from "../web/settings-of-config.ts";
+import { createSigner } from "../web/signer.jose.ts";
+import { FetchUpstream } from "../web/upstream.fetch.ts";
+import { workersClock } from "./clock.workers.ts";
+import { settingsOf, type WorkerEnv } from "./env.ts";
+import { LEDGER_OBJECT_NAME } from "./ledger-object.ts";
+import { RemoteLedger } from "./ledger.durable-object.ts";
+import { workersLogger } from "./logger.workers.ts";
+import { remoteCoordinator, remoteFleet, remoteLimits } from "./ports.durable-object.ts";
+import { respondOnWorkers } from "./respond.workers.ts";
+import { storeOf } from "./store.workers.ts";
+
+const LEDGER_RETRY_SECONDS = 5;
+
+/**
+ * Everything that one request needs, made for it alone: in this runtime no promise, stream or client of a request may
+ * be used by another.
+ */
+export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise<EdgeDeps> {
+  const worker = settingsOf(env);
+  const { config } = worker;
+  const clock = workersClock;
+  const logger = workersLogger(config);
+  const fleet = remoteFleet(env);
+  const signer = await createSigner({ edge: config.name, keys: worker.signingKeys, clock });
+  const authenticator = new StoreAuthenticator({
+    clock,
+    logger,
+    sha256,
+    store: storeOf(worker),
+    settings: settings.verdictSettings(config),
+  });
+  const ledger = env.LEDGER.getByName(LEDGER_OBJECT_NAME);
+  const metrics = new EdgeMetrics();
+  const coordinator = remoteCoordinator(env);
+  return {
+    clock,
+    logger,
+    randomBytes: (length) => crypto.getRandomValues(new Uint8Array(length)),
+    settings: settings.httpSettings(config),
+    authenticator,
+    everybody: settings.everybodyOf(config),
+    hostAuthenticator: authenticator,
+    fleet,
+    ledger: { acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters) },
+    signer,
+    dispatch: dispatchOf(env, { signer, metrics }),
+    priceOf: (model) => settings.priceOf(config, model),
+    metrics,
+    metricsSources: { coordinator, fleet },
+    readiness: () => ({ draining: false, store: "ok" }),
+    respond: respondOnWorkers(context),
+  };
+}
+
+/** A dispatcher for one request, once the ledger said that it takes one. */
+function dispatchOf(env: WorkerEnv, parts: { readonly signer: Signer; readonly metrics: EdgeMetrics }): Dispatch {
+  const { config, secret } = settingsOf(env);
+  const logger = workersLogger(config);
+  return {
+    async run(request, writer) {
+      const object = env.LEDGER.getByName(LEDGER_OBJECT_NAME);
+      const began = await object.begin().catch((thrown: unknown) => {
+        logger.error("the ledger cannot be reached", { request_id: request.requestId }, thrown);
+        return null;
+      });
+      if (began === null) {
+        refuse(writer, new ApiError("usage_journal_full", { retryAfterSeconds: LEDGER_RETRY_SECONDS }));
+        return;
+      }
+      const { hasRoom, priceVersion } = began;
+      const ledger = new RemoteLedger(object, hasRoom);
+      const dispatcher = new Dispatcher({
+        clock: workersClock,
+        logger,
+        coordinator: remoteCoordinator(env),
+        limits: remoteLimits(env),
+        ledger,
+        signer: parts.signer,
+        upstream: new FetchUpstream(),
+        metrics: parts.metrics,
+        // Nothing waits here after the answer: a reservation is settled with our own count, the row by the report.
+        settings: { ...settings.dispatchSettings(config, { priceVersion, secret }), reportWaitMs: 0 },
+      });
+      await dispatcher.run(request, writer);
+      await ledger.written().catch((thrown: unknown) => {
+        logger.error("usage was lost on its way to the ledger", { request_id: request.requestId }, thrown);
+      });
+    },
+  };
+}
+
+function refuse(writer: ResponseWriter, error: ApiError): void {
+  writer.start(error.status, errorHeaders(error));
+  writer.write(JSON.stringify(error.toBody()));
+  writer.end();
+}

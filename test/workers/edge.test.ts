@@ -1,0 +1,151 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { modelListSchema } from "../../shared/openai/models.ts";
+import { EdgeOnWorkers } from "../support/edge-on-workers.ts";
+import { errorBodyOf } from "../support/error-body.ts";
+import { answerOfFive, chunkText, FIVE_WORDS, ScriptedEndpoint } from "../support/scripted-endpoint.ts";
+import { until } from "../support/stack.ts";
+
+const CHAT = "/v1/chat/completions";
+const question = { model: "m", messages: [{ role: "user", content: "Count." }] };
+
+describe("the edge inside workerd", () => {
+  let endpoint: ScriptedEndpoint;
+  let edge: EdgeOnWorkers;
+
+  beforeAll(async () => {
+    endpoint = await ScriptedEndpoint.start();
+    edge = await EdgeOnWorkers.start({
+      name: "worker-edge",
+      endpoints: [{ id: "other", url: endpoint.url, models: ["m"], slots: 2 }],
+      auth: { default_price: { prompt_per_1k: 2, completion_per_1k: 3 } },
+    });
+  });
+  afterAll(async () => {
+    await edge.stop();
+    await endpoint.stop();
+  });
+  beforeEach(() => {
+    endpoint.script = answerOfFive;
+    endpoint.seen.length = 0;
+  });
+
+  it("lists the models", async () => {
+    const response = await edge.request("/v1/models");
+    expect(response.status).toBe(200);
+    const list = modelListSchema.parse(await response.json());
+    expect(list.data.map(({ id }) => id)).toEqual(["m"]);
+  });
+
+  it("streams an answer from a loopback endpoint, and its row reaches the database", async () => {
+    const response = await edge.request(CHAT, { body: { ...question, stream: true } });
+    expect(response.status).toBe(200);
+    expect(response.headers.get("content-type")).toContain("text/event-stream");
+    const text = await response.text();
+    for (const word of FIVE_WORDS) expect(text).toContain(JSON.stringify(word));
+    expect(text.trimEnd().endsWith("data: [DONE]")).toBe(true);
+    const requestId = response.headers.get("x-request-id");
+    await until("the row is stored", async () => (await edge.rows()).some((row) => row.requestId === requestId));
+    const row = (await edge.rows()).find((one) => one.requestId === requestId);
+    expect(row).toMatchObject({
+      outcome: "completed",
+      exactness: "exact",
+      project: "test",
+      model: "m",
+      backend: "other",
+      promptTokens: 7,
+      completionTokens: 5,
+      costNanoUsd: "29",
+    });
+  });
+
+  it("answers whole and sends the endpoint nothing of the caller's key", async () => {
+    const response = await edge.request(CHAT, { body: question });
+    expect(await response.json()).toMatchObject({ choices: [{ message: { content: FIVE_WORDS.join("") } }] });
+    expect(response.headers.get("x-steerage-route")).toBe("other/m;attempts=1");
+    expect(endpoint.seen[0]?.headers.authorization).toBeUndefined();
+  });
+
+  it("refuses a wrong key with 401 before anything else", async () => {
+    const response = await edge.request(CHAT, { body: question, key: `${edge.key.slice(0, -1)}_` });
+    expect(response.status).toBe(401);
+    expect((await errorBodyOf(response)).code).toBe("invalid_api_key");
+    const lookalike = `${edge.key.slice(0, -2)}${edge.key.endsWith("aa") ? "bb" : "aa"}`;
+    expect((await edge.request("/v1/models", { key: lookalike })).status).toBe(401);
+    expect(endpoint.seen).toEqual([]);
+  });
+
+  it.each([
+    ["an unknown model", { ...question, model: "nope" }, 404, "model_not_found"],
+    ["a body that is no object", [1], 400, "invalid_body"],
+  ])("refuses %s as on Node", async (_what, body, status, code) => {
+    const response = await edge.request(CHAT, { body });
+    expect(response.status).toBe(status);
+    expect((await errorBodyOf(response)).code).toBe(code);
+  });
+
+  it("closes the endpoint's connection when the client leaves, and gives its slots back", async () => {
+    endpoint.script = (_request, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      response.write(chunkText({ content: "word " }));
+    };
+    for (let round = 0; round < 4; round++) {
+      const leaving = new AbortController();
+      const response = await fetch(`${await edge.origin()}${CHAT}`, {
+        method: "POST",
+        body: JSON.stringify({ ...question, stream: true }),
+        headers: { "content-type": "application/json", authorization: `Bearer ${edge.key}` },
+        signal: leaving.signal,
+      });
+      await response.body?.getReader().read();
+      leaving.abort();
+      await expect(endpoint.seen[round]?.aborted).resolves.toBeUndefined();
+    }
+  });
+
+  it("takes a host's report and serves its model from then on", async () => {
+    const report = {
+      protocol: 1,
+      host: "gpu-1",
+      epoch: 1,
+      seq: 1,
+      at: Date.now(),
+      url: "http://127.0.0.1:1",
+      labels: {},
+      replicas: [
+        {
+          id: "r1",
+          model: "steered",
+          engine: "native",
+          state: "ready",
+          slots: 8,
+          in_flight: 0,
+          in_flight_by_edge: {},
+          waiting: 0,
+          free_kv_cells: 1,
+          total_kv_cells: 1,
+          tokens_per_second: 0,
+          prefill_tokens_per_second: 0,
+          context_length: 512,
+          capabilities: ["chat"],
+          saes: [{ id: "s", digest: "00", layer: 1, hook_point: "blocks.1.hook_resid_post", d_sae: 64 }],
+        },
+      ],
+      ended: [],
+      counters: [],
+      gpus: [],
+      memory: { total_bytes: 1, free_bytes: 1 },
+      disk: null,
+      weights: [],
+      draining: false,
+    };
+    const refused = await edge.request("/agent/v1/reports", { body: report });
+    expect(refused.status).toBe(401);
+    const response = await edge.request("/agent/v1/reports", { body: report, key: edge.hostToken });
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({ edge: "worker-edge", ack_seq: 1, keys: [{ crv: "Ed25519" }] });
+    const list = modelListSchema.parse(await (await edge.request("/v1/models")).json());
+    expect(list.data.find(({ id }) => id === "steered")?.saes).toEqual([
+      { id: "s", layer: 1, hook_point: "blocks.1.hook_resid_post", features: 64, loaded: true },
+    ]);
+  });
+});
