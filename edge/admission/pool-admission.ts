@@ -129,7 +129,9 @@ export class PoolAdmission {
   }
 
   #enqueue(request: AdmitRequest, arrivedAtMs: number, decisions: AdmissionDecision[]): void {
-    const { requestId, band } = request;
+    const { requestId, attempt, band } = request;
+    // The same attempt again: the claim that it may have got was lost on the way, and nobody will settle it.
+    this.#release(`${requestId}.${attempt}`, "cancelled", undefined, nowMs);
     if (this.#queue.remove(requestId) !== undefined) decisions.push({ kind: "cancelled", requestId });
     const full =
       this.#queue.sizeOf(band) >= this.#settings.queueCapacityRequests ||
@@ -172,8 +174,6 @@ export class PoolAdmission {
     const claimId = `${requestId}.${attempt}`;
     this.#turn++;
     this.#queue.remove(requestId);
-    // A repeated admit of an attempt whose first claim was lost on the way takes its place.
-    this.#release(claimId, "cancelled", undefined, nowMs);
     this.#claims.set(claimId, { replicaKey, expiresAtMs: nowMs + this.#settings.claimTtlMs });
     book.claim(claimId);
     decisions.push({

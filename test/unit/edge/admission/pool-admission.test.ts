@@ -79,6 +79,13 @@ describe("a pool's admission", () => {
     expect(granted(settle("r1.1", 70))).toEqual(["retried@a/r"]);
   });
 
+  it("gives an attempt that comes again its claim again, and holds one", () => {
+    const { admit, pool } = admission([replica("a/r", { slots: 1 })]);
+    admit("r1");
+    expect(granted(admit("r1", 1))).toEqual(["r1@a/r"]);
+    expect(pool.stats(1).inFlight).toBe(1);
+  });
+
   it("does not let a request that no free machine can serve hold up others", () => {
     const { admit } = admission([replica("sae/r", { slots: 1, saes: ["x"] }), replica("b/r", { slots: 1 })]);
     expect(granted(admit("r1", 0, { saeIds: ["x"] }))).toEqual(["r1@sae/r"]);
