@@ -53,7 +53,9 @@ function canaryOf(model: NativeModel, stream: number): Canary {
     [plain, { ...plain, layer: last }],
   ];
   const edits = kinds[stream % kinds.length] ?? [];
-  const capture = [1, last].flatMap((layer) =>
+  // Some leave the last layer alone: there their rows are no outputs, so the graph drops them before the hook.
+  const layers = [2, 3].includes(stream % kinds.length) ? [1] : [1, last];
+  const capture = layers.flatMap((layer) =>
     (["pre_steering", "post_steering"] as const).map((readPoint) => ({
       layer,
       fromPosition: 0,
@@ -69,7 +71,8 @@ function expectOnlyItsOwnVector(canary: Canary, outcome: JobOutcome, firstPositi
   const end = canary.tokens.length + outcome.tokens.length - 1;
   const editedRows = canary.edits.map(() => 0);
   for (let position = firstPosition; position < end; position++) {
-    for (const [prePlan, layer] of [0, 2].map((plan) => [plan, canary.capture[plan]?.layer ?? -1] as const)) {
+    for (const [prePlan, { layer, readPoint }] of canary.capture.entries()) {
+      if (readPoint === "post_steering") continue;
       const expected = Float32Array.from(outcome.captured.get(`${prePlan}:${position}`) ?? []);
       expect(expected.length).toBeGreaterThan(0);
       for (const [place, edit] of canary.edits.entries()) {
