@@ -55,6 +55,7 @@ describe("prefix reuse on a sliding-window model", () => {
     const wish = { tokens: prompt, maxTokens: 2, capture };
     const outcome = await session.run({ ...wish, sequenceId: 0, keepTokens });
     expect(outcome.finished.computedPromptTokens).toBe(computed);
+    session.context.clearSequence(2);
     const fresh = await session.run({ ...wish, sequenceId: 3 });
     expect(outcome.tokens).toEqual(fresh.tokens);
     const differences = lastRow(fresh).map((value, i) => Math.abs(value - (lastRow(outcome)[i] ?? Number.NaN)));
