@@ -68,6 +68,8 @@ export class PoolAdmission {
     const decisions: AdmissionDecision[] = [];
     switch (event.kind) {
       case "admit":
+        // The same attempt again: the claim that it may have got was lost on the way, and nobody will settle it.
+        this.#release(`${event.request.requestId}.${event.request.attempt}`, "cancelled", undefined, nowMs);
         this.#enqueue(event.request, nowMs - Math.max(0, event.wallNowMs - event.request.arrivedAtMs), decisions);
         break;
       case "settle":
@@ -129,9 +131,7 @@ export class PoolAdmission {
   }
 
   #enqueue(request: AdmitRequest, arrivedAtMs: number, decisions: AdmissionDecision[]): void {
-    const { requestId, attempt, band } = request;
-    // The same attempt again: the claim that it may have got was lost on the way, and nobody will settle it.
-    this.#release(`${requestId}.${attempt}`, "cancelled", undefined, nowMs);
+    const { requestId, band } = request;
     if (this.#queue.remove(requestId) !== undefined) decisions.push({ kind: "cancelled", requestId });
     const full =
       this.#queue.sizeOf(band) >= this.#settings.queueCapacityRequests ||
