@@ -5,7 +5,8 @@ import type { Database } from "./database.ts";
 import { attempts, hostCounters, usage } from "./schema.ts";
 import { attemptRowOf, usageRowOf, within } from "./usage-queries.ts";
 
-const HOUR_MS = 3_600_000;
+/** Spelled out in the statement: as a parameter, a JavaScript number is a real, and a division by it has no rest. */
+const HOUR_MS = sql.raw("3600000");
 
 /** Runs in a read transaction: every sum is of the same instant. */
 export async function proofSnapshot(database: Database, request: ProofRequest): Promise<ProofSnapshot> {
