@@ -89,6 +89,8 @@ function writeConfigs({ ports, data }) {
     admin_listen: `127.0.0.1:${ports.admin}`,
     metrics_listen: `127.0.0.1:${ports.metrics}`,
     data,
+    // Micro-dollars per 1,000 tokens: something to see in the bill.
+    auth: { default_price: { prompt_per_1k: 50, cached_per_1k: 10, completion_per_1k: 200 } },
   });
   write(host, {
     node_id: HOST,
