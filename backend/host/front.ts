@@ -26,9 +26,12 @@ export class Front {
 
   constructor(deps: FrontDeps) {
     this.#deps = deps;
-    this.server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000 }, (request, response) => {
-      void this.#answer(request, response);
-    });
+    this.server = createServer(
+      { requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 75_000 },
+      (request, response) => {
+        void this.#answer(request, response);
+      },
+    );
   }
 
   get draining(): boolean {

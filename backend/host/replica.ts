@@ -136,10 +136,13 @@ export class Replica {
         this.#ready = event;
         this.#options.onChange();
         return;
-      case "load":
+      case "load": {
+        const changed = this.#load?.waiting !== event.waiting;
         this.#load = event;
         this.running.onLoad(event);
+        if (changed) this.#options.onChange();
         return;
+      }
       case "ended":
         this.running.onEnded(event);
         return;

@@ -11,7 +11,7 @@ type SigningKey = Awaited<ReturnType<typeof generateKeyPair>>["privateKey"];
 
 export interface SignOptions {
   readonly body: string;
-  readonly path?: string;
+  readonly path?: string | undefined;
   readonly replica?: string;
   readonly requestId?: string;
   readonly attempt?: number;
