@@ -7,6 +7,7 @@ import {
   appliedMigrations,
   migrate,
   MigrationRefused,
+  type Migration,
   pendingMigrations,
   type MigrationReport,
 } from "../store/migrations.ts";
@@ -58,14 +59,17 @@ export function directStore(options: OpenStoreOptions): LibsqlStore {
 }
 
 /** Brings the database to this program's version. Rejects with OperatorError when it cannot. */
-export async function migrateDatabase(options: OpenStoreOptions): Promise<MigrationReport> {
+export async function migrateDatabase(
+  options: OpenStoreOptions,
+  migrations?: readonly Migration[],
+): Promise<MigrationReport> {
   const file = databaseFile(options.databaseUrl);
   let client: Client | null = null;
   try {
     if (file !== null) await mkdir(path.dirname(file), { recursive: true });
     const opened = file === null ? connectServer(options) : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
     client = opened;
-    const report = await migrate(opened, await readMigrations(), {
+    const report = await migrate(opened, migrations ?? (await readMigrations()), {
       nowMs: options.clock.nowMs(),
       backUp: async () => {
         if (file !== null) await backUp(opened, file, options);

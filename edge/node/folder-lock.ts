@@ -14,7 +14,11 @@ export async function lockFolder(folder: string): Promise<() => void> {
   for (let attempt = 0; attempt < 2; attempt += 1) {
     try {
       await writeFile(file, mine, { flag: "wx", mode: 0o600 });
-      return () => rmSync(file, { force: true });
+      let isHeld = true;
+      return () => {
+        if (isHeld) rmSync(file, { force: true });
+        isHeld = false;
+      };
     } catch (thrown) {
       if (!(thrown instanceof Error && "code" in thrown && thrown.code === "EEXIST")) throw thrown;
     }
