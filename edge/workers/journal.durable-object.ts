@@ -22,9 +22,10 @@ export class DurableObjectJournal implements Journal {
   }
 
   replay(take: (entry: unknown, segment: number) => void): Promise<void> {
-    for (const row of this.#sql.exec("SELECT segment, line FROM journal ORDER BY place")) {
-      const entry: unknown = JSON.parse(String(row["line"]));
-      take(entry, Number(row["segment"]));
+    const rows = this.#sql.exec<{ segment: number; line: string }>("SELECT segment, line FROM journal ORDER BY place");
+    for (const { segment, line } of rows) {
+      const entry: unknown = JSON.parse(line);
+      take(entry, segment);
     }
     return Promise.resolve();
   }

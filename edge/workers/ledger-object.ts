@@ -49,7 +49,7 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
         state.waitUntil(env.LIMITS.getByName(account).seedSpent(account, spent));
       },
     });
-    state.blockConcurrencyWhile(() => this.#ledger.start());
+    void state.blockConcurrencyWhile(() => this.#ledger.start());
   }
 
   /** What a request must know before it begins. */

@@ -48,12 +48,16 @@ export class RemoteLedger implements Ledger {
   #send(call: LedgerCall): void {
     this.#pending.push(call);
     if (this.#pending.length > 1) return;
-    this.#sent = this.#sent.then(async () => {
-      const calls = this.#pending;
-      this.#pending = [];
-      await this.#object.apply(calls);
-    });
+    this.#sent = this.#drain(this.#sent);
     // Whoever waits for `written` hears of it; until then it must not count as unhandled.
     this.#sent.catch(() => undefined);
+  }
+
+  /** After what was sent before. An object that was moved refuses once and is there again; after a second time `written` rejects. */
+  async #drain(before: Promise<void>): Promise<void> {
+    await before;
+    const calls = this.#pending;
+    this.#pending = [];
+    await this.#object.apply(calls).catch(() => this.#object.apply(calls));
   }
 }
