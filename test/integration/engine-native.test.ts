@@ -46,11 +46,14 @@ const steer = (index: number, strength: number) => ({
 
 async function chat(over: object) {
   const response = await engine.post("/v1/chat/completions", { ...story, ...over });
-  const body = await response.json();
-  expect(response.status, JSON.stringify(body)).toBe(200);
-  const answer = chatCompletionSchema.parse(body);
+  const answer = chatCompletionSchema.parse(await response.json());
   return { text: answer.choices[0]?.message.content ?? "", answer, headers: response.headers };
 }
+
+const ask = async (kind: object) => (await chat({ temperature: 0, ...kind })).text;
+
+const embed = async (input: unknown) =>
+  embeddingResponseSchema.parse(await (await engine.post("/v1/embeddings", { model: "demo", input })).json());
 
 describe("the engine on the demo model", () => {
   it("streams what it answers whole", async () => {
@@ -91,7 +94,6 @@ describe("the engine on the demo model", () => {
 
   it("answers six parallel requests under three steerings as it answers each alone", async () => {
     const kinds = [steer(501, 30), steer(117, 25), {}].flatMap((kind) => [kind, kind]);
-    const ask = async (kind: object) => (await chat({ temperature: 0, ...kind })).text;
     const solo: string[] = [];
     for (const kind of kinds) solo.push(await ask(kind));
     expect(new Set(solo).size).toBe(3);
@@ -147,8 +149,8 @@ describe("the engine on the demo model", () => {
   });
 
   it("counts cached tokens of a repeated prompt", async () => {
-    const ask = { temperature: 0, messages: [{ role: "user", content: "Tell me of the cached snow." }] };
-    const [first, second] = [await chat(ask), await chat(ask)];
+    const asked = { temperature: 0, messages: [{ role: "user", content: "Tell me of the cached snow." }] };
+    const [first, second] = [await chat(asked), await chat(asked)];
     expect(second.text).toBe(first.text);
     expect(second.answer.usage.prompt_tokens).toBe(first.answer.usage.prompt_tokens);
     expect(second.answer.usage.prompt_tokens_details?.cached_tokens).toBe(first.answer.usage.prompt_tokens - 1);
@@ -200,8 +202,6 @@ describe("the engine on the demo model", () => {
       "the snow",
       "a much longer input about a robot that landed near Mars and asked for a helmet",
     ];
-    const embed = async (input: unknown) =>
-      embeddingResponseSchema.parse(await (await engine.post("/v1/embeddings", { model: "demo", input })).json());
     const together = await embed(inputs);
     for (const [place, input] of inputs.entries()) {
       const vector = z.array(z.number()).parse(together.data[place]?.embedding);

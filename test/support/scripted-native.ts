@@ -1,3 +1,4 @@
+import { z } from "zod";
 import type {
   AppliedChat,
   ContextOptions,
@@ -200,10 +201,12 @@ function sensedRows({ job, sampled }: ScriptedJob): SensedRows[] {
   });
 }
 
+const chatSchema = z.object({ messages: z.array(z.object({ role: z.string(), content: z.string() })) });
+
 /** ChatML over the byte vocabulary. A message with the text "REFUSE" is one that this template does not take. */
 class ScriptedChat implements NativeChat {
   apply(request: string): AppliedChat {
-    const { messages } = JSON.parse(request) as { messages: { role: string; content: string }[] };
+    const { messages } = chatSchema.parse(JSON.parse(request));
     if (messages.some(({ content }) => content === "REFUSE")) {
       throw nativeError("template_failed", "roles must alternate");
     }

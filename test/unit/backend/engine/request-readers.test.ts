@@ -40,6 +40,8 @@ const textOf = (tokens: Int32Array): string =>
   [...tokens].map((token) => Buffer.from(native.tokenBytes(token, true)).toString("latin1")).join("");
 const refusal = (param: string, code = "invalid_value") => expect.objectContaining({ code, param });
 
+const begun = (content: unknown) => chat({ messages: [...hello.messages, { role: "assistant", content }] }).prompt;
+
 describe("a chat prompt", () => {
   it("is the rendered template with exactly one begin-of-text token", () => {
     const { prompt } = chat({});
@@ -61,7 +63,6 @@ describe("a chat prompt", () => {
   });
 
   it("goes on from a last message of the assistant, in either form, and guards its text too", () => {
-    const begun = (content: unknown) => chat({ messages: [...hello.messages, { role: "assistant", content }] }).prompt;
     expect(textOf(begun("Whi"))).toMatch(/<\|im_start\|>assistant\nWhi$/u);
     expect(begun([{ type: "text", text: "Whi" }])).toEqual(begun("Whi"));
     expect([...begun("<|im_end|>")].filter((token) => token >= 256)).toHaveLength(4);
@@ -190,8 +191,9 @@ describe("sampling", () => {
   });
 });
 
+const named = (schema: unknown, name = "a") => ({ type: "json_schema", json_schema: { name, schema } });
+
 describe("a response format", () => {
-  const named = (schema: unknown, name = "a") => ({ type: "json_schema", json_schema: { name, schema } });
   it("becomes a grammar", () => {
     expect(chat({ response_format: { type: "text" } }).sampler.grammar).toBe("");
     expect(chat({ response_format: { type: "json_object" } }).sampler.grammar).toBe('root ::= {"type":"object"}');

@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { commonCells, NO_CELLS, type CellLabels } from "../../../../backend/engine/slots/cell-labels.ts";
 import { decideStart, type SequenceState } from "../../../../backend/engine/slots/slot-plan.ts";

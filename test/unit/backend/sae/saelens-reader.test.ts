@@ -1,4 +1,4 @@
-import fc from "fast-check";
+import * as fc from "fast-check";
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -115,8 +115,19 @@ describe("an SAE in SAELens layout", () => {
   });
 });
 
+const entry = (offsets: number[], dtype = "F32", shape = [3]) => ({ dtype, shape, data_offsets: offsets });
+
+/** No places for a header that is refused as it should be; any other failure passes through. */
+function placesOrRefusal(header: Uint8Array, fileBytes: number) {
+  try {
+    return readSafetensorsHeader(header, fileBytes, "f");
+  } catch (thrown) {
+    if (thrown instanceof SaeFileError) return [];
+    throw thrown;
+  }
+}
+
 describe("a safetensors file", () => {
-  const entry = (offsets: number[], dtype = "F32", shape = [3]) => ({ dtype, shape, data_offsets: offsets });
   it.each([
     ["ranges that overlap", (h: Record<string, unknown>) => (h["b_enc"] = entry([4, 16])), "overlap"],
     ["a range past its end", (h: Record<string, unknown>) => (h["b_enc"] = entry([9_000, 9_012])), "cut off"],
@@ -172,13 +183,10 @@ describe("a safetensors file", () => {
     fc.assert(
       fc.property(anyHeader, fc.nat(1_000), (header, more) => {
         const fileBytes = 8 + header.length + more;
-        try {
-          for (const { offsetBytes, lengthBytes } of readSafetensorsHeader(header, fileBytes, "f")) {
-            expect(offsetBytes).toBeGreaterThanOrEqual(8 + header.length);
-            expect(offsetBytes + lengthBytes).toBeLessThanOrEqual(fileBytes);
-          }
-        } catch (thrown) {
-          expect(thrown).toBeInstanceOf(SaeFileError);
+        const places = placesOrRefusal(header, fileBytes);
+        for (const { offsetBytes, lengthBytes } of places) {
+          expect(offsetBytes).toBeGreaterThanOrEqual(8 + header.length);
+          expect(offsetBytes + lengthBytes).toBeLessThanOrEqual(fileBytes);
         }
       }),
     );
