@@ -11,6 +11,8 @@ export interface RelayResult {
     /** Something broke, or the machine refused; `refusal` says what the client should hear of it. */
     | "failed";
   readonly refusal: Refusal | null;
+  /** What the machine really did, for the log only: its status, or how the connection failed. */
+  readonly detail: string | null;
   /** Another machine may be tried: this one computed nothing that the client has seen. */
   readonly retryable: boolean;
   /** The request's own time was up. */

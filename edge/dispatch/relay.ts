@@ -183,21 +183,22 @@ export class Relay implements UpstreamHandler {
     }
   }
 
-  onFailure(failure: UpstreamFailure): void {
+  onFailure(failure: UpstreamFailure, cause: unknown): void {
     this.#lingerTimer.dispose();
+    const detail = `${failure}: ${reasonOf(cause)}`;
     switch (failure) {
       case "unreachable":
-        this.#fail("upstream_unreachable", { retryable: true, nothingComputed: true });
+        this.#fail("upstream_unreachable", { retryable: true, nothingComputed: true, detail });
         return;
       case "dial_timeout":
-        this.#fail("dial_timeout", { retryable: true, nothingComputed: true });
+        this.#fail("dial_timeout", { retryable: true, nothingComputed: true, detail });
         return;
       case "closed_before_headers":
-        this.#fail("upstream_error", { retryable: true });
+        this.#fail("upstream_error", { retryable: true, detail });
         return;
       case "closed_in_body":
         if (this.#phase === "refusal") this.#refused();
-        else this.#fail("upstream_truncated");
+        else this.#fail("upstream_truncated", { detail });
         return;
       default:
         failure satisfies never;
@@ -309,6 +310,7 @@ export class Relay implements UpstreamHandler {
     this.#answer.onRoom = () => this.#exchange?.resume();
     this.#resolve({
       refusal: null,
+      detail: null,
       retryable: false,
       expired: false,
       busyForMs: null,
@@ -323,6 +325,11 @@ export class Relay implements UpstreamHandler {
       ...result,
     });
   }
+}
+
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return "unknown";
+  return "code" in cause && typeof cause.code === "string" ? cause.code : cause.message;
 }
 
 /** Of the backend's own headers only these are for callers. */

@@ -349,7 +349,7 @@ export class RequestRun {
       backend: target.backend,
       replica: target.replicaId,
       code: result.refusal?.body.error.code,
-      status: result.refusal?.status,
+      detail: result.detail,
     });
   }
 }

@@ -30,7 +30,7 @@ export class UpstreamRefusal {
 
   result(kind: ReplicaTarget["kind"]): Pick<RelayResult, "kind" | "claimResult"> & Partial<RelayResult> {
     const status = this.#status;
-    const base = { kind: "failed", refusal: this.#refusal() } as const;
+    const base = { kind: "failed", refusal: this.#refusal(), detail: `status ${status}` } as const;
     if (status === 429 || status === 503) {
       const busyForMs = this.#retryAfterSeconds === null ? null : this.#retryAfterSeconds * 1_000;
       return { ...base, claimResult: "back_pressure", busyForMs, retryable: true, nothingComputed: true };
