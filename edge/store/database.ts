@@ -1,9 +1,11 @@
-import type { InValue, ResultSet } from "@libsql/client";
+import type { InStatement, InValue, ResultSet } from "@libsql/client";
 import { drizzle, type SqliteRemoteDatabase } from "drizzle-orm/sqlite-proxy";
 
-/** A libSQL client or one of its transactions: over a file, over HTTP, in a Worker. */
+/** A transaction of a libSQL client, or the client itself: over a file, over HTTP, in a Worker. */
 export interface Connection {
   execute(statement: { sql: string; args: InValue[] }): Promise<ResultSet>;
+  /** Many statements in one round trip. */
+  batch(statements: InStatement[]): Promise<ResultSet[]>;
 }
 
 export type Database = SqliteRemoteDatabase;

@@ -12,7 +12,7 @@ import type {
   UsageRow,
   UsageStore,
 } from "../ports/usage-store.ts";
-import { databaseOver, type Database } from "./database.ts";
+import { databaseOver, type Connection, type Database } from "./database.ts";
 import * as keyQueries from "./key-queries.ts";
 import { proofSnapshot, storedRequests } from "./proof-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
@@ -84,7 +84,7 @@ export class LibsqlStore implements Store {
   }
 
   record(batch: UsageBatch): Promise<void> {
-    return this.#transaction("write", (database) => usageQueries.recordUsage(database, batch));
+    return this.#transaction("write", (_, connection) => usageQueries.recordUsage(connection, batch));
   }
 
   usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]> {
@@ -118,11 +118,14 @@ export class LibsqlStore implements Store {
     return this.#repeat("read", async (client) => query(databaseOver(client)));
   }
 
-  #transaction<Result>(mode: "read" | "write", work: (database: Database) => Promise<Result>): Promise<Result> {
+  #transaction<Result>(
+    mode: "read" | "write",
+    work: (database: Database, connection: Connection) => Promise<Result>,
+  ): Promise<Result> {
     return this.#repeat(mode, async (client) => {
       const transaction: Transaction = await client.transaction(mode);
       try {
-        const result = await work(databaseOver(transaction));
+        const result = await work(databaseOver(transaction), transaction);
         await transaction.commit();
         return result;
       } finally {

@@ -2,6 +2,7 @@ import { and, asc, desc, eq, getTableColumns, gt, gte, lt, or, sql, type SQL } f
 import type { SQLiteColumn } from "drizzle-orm/sqlite-core";
 import type {
   AttemptRow,
+  HostCounterRow,
   LateReport,
   SpentByScope,
   StoredPrice,
@@ -12,58 +13,61 @@ import type {
 } from "../ports/usage-store.ts";
 import { applyLateReport } from "../usage/late-report.ts";
 import { NOT_SETTLED } from "../usage/request-account.ts";
-import type { Database } from "./database.ts";
+import { databaseOver, type Connection, type Database } from "./database.ts";
+import { placeholders, rowStatement, STATEMENTS } from "./row-statement.ts";
 import { attempts, hostCounters, prices, usage } from "./schema.ts";
 
-/** Below SQLite's bound on parameters of one statement, 32,766, at 27 columns. */
-const ROWS_PER_STATEMENT = 1_000;
-
 /** Runs in a transaction. */
-export async function recordUsage(database: Database, batch: UsageBatch): Promise<void> {
-  await upsertUsage(database, batch.usage);
-  await upsertAttempts(database, batch.attempts);
-  for (const rows of chunks(batch.counters)) {
-    await database
-      .insert(hostCounters)
-      .values(rows.map(({ hourMs, ...row }) => ({ ...row, hour: hourMs })))
-      .onConflictDoUpdate({
-        target: [hostCounters.host, hostCounters.edge, hostCounters.epoch, hostCounters.hour],
-        set: excluded(hostCounters, ["host", "edge", "epoch", "hour"]),
-        setWhere: sql`excluded.requests >= ${hostCounters.requests}`,
-      });
-  }
-  for (const late of batch.lateReports) await recordLateReport(database, late);
+export async function recordUsage(connection: Connection, batch: UsageBatch): Promise<void> {
+  await connection.batch([
+    ...batch.usage.map(upsertUsage),
+    ...batch.attempts.map(upsertAttempt),
+    ...batch.counters.map(upsertCounter),
+  ]);
+  for (const late of batch.lateReports) await recordLateReport(connection, late);
 }
 
-async function upsertUsage(database: Database, rows: readonly UsageRow[]): Promise<void> {
-  for (const part of chunks(rows)) {
-    await database
-      .insert(usage)
-      .values(part.map(usageValues))
-      .onConflictDoUpdate({
-        target: usage.requestId,
-        set: excluded(usage, ["requestId"]),
-        setWhere: sql`excluded.settled_at >= ${usage.settledAt}`,
-      });
-  }
-}
+/** Thousands of rows a second are written, so their statements are built by drizzle once and then only filled. */
+const upsertUsage = rowStatement<UsageRow>(
+  STATEMENTS.insert(usage)
+    .values(placeholders(usage))
+    .onConflictDoUpdate({
+      target: usage.requestId,
+      set: excluded(usage, ["requestId"]),
+      setWhere: sql`excluded.settled_at >= ${usage.settledAt}`,
+    })
+    .toSQL(),
+  ({ atMs, settledAtMs, price, ...same }) => ({ ...same, at: atMs, settledAt: settledAtMs, ...price }),
+);
 
-async function upsertAttempts(database: Database, rows: readonly AttemptRow[]): Promise<void> {
-  for (const part of chunks(rows)) {
-    await database
-      .insert(attempts)
-      .values(part.map(({ endedHourMs, ...row }) => ({ ...row, endedHour: endedHourMs })))
-      .onConflictDoUpdate({
-        target: [attempts.requestId, attempts.attempt],
-        set: excluded(attempts, ["requestId", "attempt"]),
-        // What a host reported is never replaced by an edge's own count, nor a verdict by "not settled".
-        setWhere: sql`(excluded.ended_hour is not null or ${attempts.endedHour} is null)
-          and (coalesce(excluded.unbilled_reason, '') <> ${NOT_SETTLED} or ${attempts.unbilledReason} = ${NOT_SETTLED})`,
-      });
-  }
-}
+const upsertAttempt = rowStatement<AttemptRow>(
+  STATEMENTS.insert(attempts)
+    .values(placeholders(attempts))
+    .onConflictDoUpdate({
+      target: [attempts.requestId, attempts.attempt],
+      set: excluded(attempts, ["requestId", "attempt"]),
+      // What a host reported is never replaced by an edge's own count, nor a verdict by "not settled".
+      setWhere: sql`(excluded.ended_hour is not null or ${attempts.endedHour} is null)
+        and (coalesce(excluded.unbilled_reason, '') <> ${NOT_SETTLED} or ${attempts.unbilledReason} = ${NOT_SETTLED})`,
+    })
+    .toSQL(),
+  ({ endedHourMs, ...same }) => ({ ...same, endedHour: endedHourMs }),
+);
 
-async function recordLateReport(database: Database, late: LateReport): Promise<void> {
+const upsertCounter = rowStatement<HostCounterRow>(
+  STATEMENTS.insert(hostCounters)
+    .values(placeholders(hostCounters))
+    .onConflictDoUpdate({
+      target: [hostCounters.host, hostCounters.edge, hostCounters.epoch, hostCounters.hour],
+      set: excluded(hostCounters, ["host", "edge", "epoch", "hour"]),
+      setWhere: sql`excluded.requests >= ${hostCounters.requests}`,
+    })
+    .toSQL(),
+  ({ hourMs, ...same }) => ({ ...same, hour: hourMs }),
+);
+
+async function recordLateReport(connection: Connection, late: LateReport): Promise<void> {
+  const database = databaseOver(connection);
   const { requestId, attempt } = late.attempt;
   const [attemptRow] = await database
     .select()
@@ -75,8 +79,10 @@ async function recordLateReport(database: Database, late: LateReport): Promise<v
     usage: usageRow === undefined ? null : usageRowOf(usageRow),
   };
   const corrected = applyLateReport(stored, late);
-  if (corrected.attempt !== null) await upsertAttempts(database, [corrected.attempt]);
-  if (corrected.usage !== null) await upsertUsage(database, [corrected.usage]);
+  await connection.batch([
+    ...(corrected.attempt === null ? [] : [upsertAttempt(corrected.attempt)]),
+    ...(corrected.usage === null ? [] : [upsertUsage(corrected.usage)]),
+  ]);
 }
 
 export async function usagePage(database: Database, request: UsagePageRequest): Promise<UsageRow[]> {
@@ -135,9 +141,8 @@ export async function priceVersion(database: Database, list: readonly StoredPric
     if (JSON.stringify(known) === JSON.stringify(wanted)) return newest.version;
   }
   const version = (newest?.version ?? 0) + 1;
-  for (const part of chunks(wanted)) {
-    await database.insert(prices).values(part.map((price) => ({ ...price, version, since: atMs })));
-  }
+  if (wanted.length > 0)
+    await database.insert(prices).values(wanted.map((price) => ({ ...price, version, since: atMs })));
   return version;
 }
 
@@ -158,10 +163,6 @@ export function attemptRowOf({ endedHour, ...same }: typeof attempts.$inferSelec
   return { ...same, endedHourMs: endedHour };
 }
 
-function usageValues({ atMs, settledAtMs, price, ...same }: UsageRow): typeof usage.$inferInsert {
-  return { ...same, at: atMs, settledAt: settledAtMs, ...price };
-}
-
 /** Every column of a table but its key, from the row that could not be inserted. */
 function excluded(table: Parameters<typeof getTableColumns>[0], key: readonly string[]): Record<string, SQL> {
   const set: Record<string, SQL> = {};
@@ -169,8 +170,4 @@ function excluded(table: Parameters<typeof getTableColumns>[0], key: readonly st
     if (!key.includes(name)) set[name] = sql.raw(`excluded."${column.name}"`);
   }
   return set;
-}
-
-function* chunks<Row>(rows: readonly Row[]): Generator<Row[]> {
-  for (let from = 0; from < rows.length; from += ROWS_PER_STATEMENT) yield rows.slice(from, from + ROWS_PER_STATEMENT);
 }
