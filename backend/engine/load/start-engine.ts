@@ -21,6 +21,7 @@ import { HooksRefused } from "./hooks-refused.ts";
 import { loadSaes } from "./load-saes.ts";
 import { physicalCores } from "./physical-cores.ts";
 import { RunningEngine } from "./running-engine.ts";
+import { threadCount } from "./thread-count.ts";
 
 export interface EngineDeps {
   readonly addon: NativeAddon;
@@ -43,7 +44,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const native = await addon.loadModel({ path, gpuLayers, useMmap: true, tensorSplit });
   const saes = await loadSaes(options.saes, native.info, addon, logger);
   const size = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
-  const threads = options.threads === 0 ? await physicalCores() : options.threads;
+  const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
 
   const rates = { prompt: new RateMeter(), completion: new RateMeter() };
   const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());

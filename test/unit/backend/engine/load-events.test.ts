@@ -5,6 +5,7 @@ import { engineLoad } from "../../../../backend/engine/events/engine-load.ts";
 import { LoadReporter } from "../../../../backend/engine/events/load-reporter.ts";
 import { RateMeter } from "../../../../backend/engine/events/rate-meter.ts";
 import { RequestAccount } from "../../../../backend/engine/events/request-account.ts";
+import { threadCount } from "../../../../backend/engine/load/thread-count.ts";
 import { contextSize } from "../../../../backend/engine/load/context-size.ts";
 import { engineEventSchema, type EngineEnded, type EngineReady } from "../../../../backend/ports/engine-events.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
@@ -175,6 +176,16 @@ const task = (count: number, over: Partial<Parameters<EmbeddingQueue["embed"]>[0
   onProgress: () => undefined,
   signal: new AbortController().signal,
   ...over,
+});
+
+describe("the threads of a step", () => {
+  it.each([
+    ["what was asked", [3, 1_000_000], 3],
+    ["one for a very small model", [0, 918_656], 1],
+    ["the physical cores for any other", [0, 85_000_000], 8],
+  ] as const)("are %s", (_, [asked, parameters], threads) => {
+    expect(threadCount(asked, parameters, 8)).toBe(threads);
+  });
 });
 
 describe("the embedding queue", () => {
