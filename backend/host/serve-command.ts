@@ -23,6 +23,9 @@ async function serve(file: string): Promise<void> {
     fields: { host: config.host },
   });
   for (const warning of config.warnings) logger.warn(warning);
+  if (config.models.length === 0) logger.warn("the configuration names no models, so nothing is served");
+  if (config.servers.length === 0)
+    logger.warn("the configuration names no servers, so no edge will learn of this host");
   const program = fileURLToPath(new URL("../main.js", import.meta.url));
   let host: RunningHost;
   try {

@@ -20,7 +20,9 @@ describe("a host in front of an engine", () => {
 
   beforeAll(async () => {
     edge = await FakeEdge.start({ host: "gpu-1" });
-    host = await HostProcess.start(edge);
+    host = await HostProcess.start(edge, {
+      models: [{ name: "sim", engine: "sim", slots: 4, max_pending: 4, context_length: 200_000 }],
+    });
     await until("the replica is ready", () => edge.lastReport?.replicas[0]?.state === "ready");
   });
   afterAll(async () => {
@@ -95,6 +97,28 @@ describe("a host in front of an engine", () => {
     expect(entry).toMatchObject({ outcome: "cancelled", exactness: "exact" });
     expect(entry?.computed_completion).toBeLessThan(200);
     await until("nothing is in flight", () => edge.lastReport?.replicas[0]?.in_flight === 0);
+  });
+
+  it("holds the engine back for an edge that reads slowly, and loses no byte", async () => {
+    const requestId = edge.newRequestId();
+    const tokens = 80_000;
+    const response = await ask(chat({ stream: true, max_tokens: tokens, ignore_eos: true }), { requestId });
+    const reader = response.body?.getReader();
+    const decoder = new TextDecoder();
+    let text = decoder.decode((await reader?.read())?.value, { stream: true });
+    // About 16 MB of events stand against a few of socket buffers: the engine cannot finish while nobody reads.
+    const cells = (back: number) => edge.reports.at(-back)?.report.replicas[0]?.free_kv_cells ?? 0;
+    await until("the engine stands still", () => cells(1) === cells(2) && cells(1) < 4 * 200_000 - 1_000);
+    expect(endedOf(requestId)).toEqual([]);
+    for (;;) {
+      const part = await reader?.read();
+      if (part === undefined || part.done) break;
+      text += decoder.decode(part.value, { stream: true });
+    }
+    expect(text.split('"content":" ').length - 1).toBe(tokens - 1);
+    expect(text.endsWith("data: [DONE]\n\n")).toBe(true);
+    await until("it is reported", () => endedOf(requestId).length > 0);
+    expect(endedOf(requestId)[0]?.computed_completion).toBe(tokens);
   });
 
   it("refuses more than slots and queue hold, with Retry-After and no ended entry", async () => {

@@ -38,6 +38,7 @@ export class HostProcess {
       token: edge.token,
       data: "data",
       restart_base: "100ms",
+      drain_timeout: "5s",
       logging: { level: "debug" },
       models: [{ name: "sim", engine: "sim", slots: 4, max_pending: 4 }],
       ...config,
@@ -94,8 +95,9 @@ export class HostProcess {
     return { code: child.exitCode, signal: child.signalCode };
   }
 
+  /** Ends the host as an operator would, so that nothing of it stays behind. */
   async stop(): Promise<void> {
-    await this.end("SIGKILL");
+    await this.end("SIGTERM");
     rmSync(this.folder, { recursive: true, force: true });
   }
 
