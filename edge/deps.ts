@@ -36,12 +36,7 @@ export interface ReportedUsage {
   acceptReport(...report: Parameters<AcceptReport>): ReturnType<AcceptReport> | Promise<ReturnType<AcceptReport>>;
 }
 
-export interface Readiness {
-  /** Shutting down: running requests finish, new ones are refused. */
-  readonly draining: boolean;
-  /** Whether the key and usage store answered lately. */
-  readonly store: "ok" | "away";
-}
+export type StoreState = "ok" | "away";
 
 export interface BandSetting {
   readonly name: string;
@@ -79,6 +74,9 @@ export interface EdgeDeps {
   readonly priceOf: (model: string) => Price | null;
   readonly metrics: EdgeMetrics;
   readonly metricsSources: MetricsSources;
-  readonly readiness: () => Readiness;
+  /** Shutting down: running requests finish, new ones are refused. */
+  readonly draining: () => boolean;
+  /** Whether the key and usage store answers. */
+  readonly storeState: () => Promise<StoreState>;
   readonly respond: Respond;
 }

@@ -1,11 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
+import type { Clock } from "../../shared/time/clock.ts";
 import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
-import type { EdgeDeps, Readiness } from "../deps.ts";
+import type { EdgeDeps, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
@@ -35,9 +36,14 @@ export interface RunningEdge extends ListenerUrls {
 /** Time for cut requests to reach the ledger. */
 const CUT_GRACE_MS = 2_000;
 
+/** The ledger's sums over the last day are read from the database, which takes a while on a busy edge. */
+const PROOF_EVERY_MS = 300_000;
+
 interface EdgeState {
   draining: boolean;
-  store: Readiness["store"];
+  store: StoreState;
+  /** As last proved; null before that. */
+  ledgerDifference: number | null;
 }
 
 /** Starts everything of an edge on Node. Rejects with OperatorError where the operator can mend it. */
@@ -50,7 +56,7 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
     fields: { edge: config.name },
   });
   const closers = new Closers();
-  const state: EdgeState = { draining: false, store: "ok" };
+  const state: EdgeState = { draining: false, store: "ok", ledgerDifference: null };
   try {
     const { deps, requests } = await assemble(loaded, { logger, closers, state });
     const listeners = await openListeners(config, deps);
@@ -114,6 +120,11 @@ async function assemble(
     store: watched(store, state),
   });
   closers.add(authenticator.watch());
+  closers.add(
+    repeated(clock, PROOF_EVERY_MS, async () => {
+      state.ledgerDifference = await ledger.difference().catch(() => null);
+    }),
+  );
   const requests = new RunningRequests(dispatcher);
   const deps: EdgeDeps = {
     clock,
@@ -134,8 +145,10 @@ async function assemble(
       fleet,
       kvOccupancy: () => Promise.resolve(fleet.kvOccupancy()),
       openReservations: () => dispatcher.openReservations,
+      ledgerDifference: () => state.ledgerDifference,
     },
-    readiness: () => state,
+    draining: () => state.draining,
+    storeState: () => Promise.resolve(state.store),
     respond: respondOnNode,
   };
   return { deps, requests };
@@ -182,6 +195,21 @@ function watched(store: KeyStore, state: EdgeState): KeyStore {
         throw thrown;
       }
     },
+  };
+}
+
+/** Runs `work` now and again `everyMs` after each end, until the returned function is called. `work` never rejects. */
+function repeated(clock: Clock, everyMs: number, work: () => Promise<void>): () => void {
+  let cancel: (() => void) | null = null;
+  let stopped = false;
+  const turn = async (): Promise<void> => {
+    await work();
+    if (!stopped) cancel = clock.after(everyMs, () => void turn());
+  };
+  void turn();
+  return () => {
+    stopped = true;
+    cancel?.();
   };
 }
 

@@ -32,11 +32,12 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
   const logger = workersLogger(config);
   const fleet = remoteFleet(env);
   const signer = await createSigner({ edge: config.name, keys: worker.signingKeys, clock });
+  const store = storeOf(worker);
   const authenticator = new StoreAuthenticator({
     clock,
     logger,
     sha256,
-    store: storeOf(worker),
+    store,
     settings: settings.verdictSettings(config),
   });
   const ledger = env.LEDGER.getByName(LEDGER_OBJECT_NAME);
@@ -57,7 +58,12 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     priceOf: (model) => settings.priceOf(config, model),
     metrics,
     metricsSources: { coordinator, fleet },
-    readiness: () => ({ draining: false, store: "ok" }),
+    draining: () => false,
+    storeState: () =>
+      store.keyRevision().then(
+        () => "ok" as const,
+        () => "away" as const,
+      ),
     respond: respondOnWorkers(context),
   };
 }

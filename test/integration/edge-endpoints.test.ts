@@ -137,6 +137,11 @@ describe("an edge on Node in front of a static endpoint", () => {
       expect((await errorBodyOf(response)).code).toBe("invalid_api_key");
     });
 
+    it("with two different credentials is 401", async () => {
+      const answer = await raw(`${head("Authorization: Bearer sk-st-other\r\nContent-Length: 2\r\n")}{}`);
+      expect(answer).toMatch(/^HTTP\/1\.1 401 [^]*"code":"invalid_api_key"/);
+    });
+
     it("that ends before its announced length leaves nothing hanging", async () => {
       await raw(`${head("Content-Length: 500\r\n")}{"model":`, { thenEnd: true });
       expect(endpoint.seen).toEqual([]);

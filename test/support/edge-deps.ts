@@ -131,7 +131,8 @@ export function fakeEdge(): FakeEdge {
       coordinator: { stats: () => Promise.resolve([]) },
       fleet: { hosts: () => Promise.resolve([]) },
     },
-    readiness: () => state,
+    draining: () => state.draining,
+    storeState: () => Promise.resolve(state.store),
     respond: respondWhole,
   };
   return { deps, dispatched, reports, log, state };

@@ -6,8 +6,7 @@ import type { HttpEnvironment } from "../environment.ts";
 /** New inference requests are refused once the process is on its way out; running ones are not touched. */
 export function refuseWhenDraining(deps: EdgeDeps): MiddlewareHandler<HttpEnvironment> {
   return async (_c, next) => {
-    if (deps.readiness().draining)
-      throw new ApiError("draining", { retryAfterSeconds: deps.settings.drainRetryAfterSeconds });
+    if (deps.draining()) throw new ApiError("draining", { retryAfterSeconds: deps.settings.drainRetryAfterSeconds });
     await next();
   };
 }

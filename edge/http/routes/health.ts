@@ -14,8 +14,8 @@ export function healthRoute() {
  */
 export function readyRoute(deps: EdgeDeps) {
   return async (c: HttpContext): Promise<Response> => {
-    const { draining, store } = deps.readiness();
-    const models = await deps.fleet.models();
+    const draining = deps.draining();
+    const [store, models] = await Promise.all([deps.storeState(), deps.fleet.models()]);
     const ready = models.filter(({ readyReplicas }) => readyReplicas > 0).length;
     const status = draining ? "draining" : store === "ok" && ready > 0 ? "ready" : "degraded";
     return c.json({ status, store, models: models.length, models_ready: ready }, draining ? 503 : 200, NO_STORE);
