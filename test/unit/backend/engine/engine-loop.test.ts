@@ -93,7 +93,8 @@ describe("the engine loop", () => {
     const { context, submit } = setUp();
     const first = submit(task("hello"));
     while (first.sink.account === null) context.step();
-    submit(task("hellook and more"));
+    const next = Int32Array.of(...bytesOf("hellook"), EOS, ...bytesOf(" more"));
+    submit(task("", { labels: { salt: "project", editDigest: "", tokens: next }, reuseLimit: next.length }));
     expect(context.submitted[1]).toMatchObject({ sequenceId: 0, copyFromSequenceId: 0, keepTokens: 7 });
   });
 
@@ -151,6 +152,7 @@ describe("the engine loop", () => {
     const { context, submit } = setUp();
     const bad = submit(task("hello"));
     const good = submit(task("other"));
+    context.step();
     context.failNext = "decode_failed";
     while (good.sink.account === null) context.step();
     expect(bad.sink.account).toMatchObject({ reason: "failed", failure: { code: "decode_failed" } });
