@@ -1,25 +1,16 @@
-import type { Dispatch } from "../deps.ts";
-import type { InferenceRequest } from "../dispatch/inference-request.ts";
-import type { ResponseWriter } from "../ports/response-writer.ts";
-
 /** Counts what runs, so that a process on its way out knows when it is done. */
-export class RunningRequests implements Dispatch {
-  readonly #inner: Dispatch;
+export class RunningRequests {
   #running = 0;
   #whenIdle: (() => void)[] = [];
-
-  constructor(inner: Dispatch) {
-    this.#inner = inner;
-  }
 
   get count(): number {
     return this.#running;
   }
 
-  async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
+  async track(work: () => Promise<void>): Promise<void> {
     this.#running++;
     try {
-      await this.#inner.run(request, writer);
+      await work();
     } finally {
       this.#running--;
       if (this.#running === 0) {

@@ -125,7 +125,7 @@ async function assemble(
       state.ledgerDifference = await ledger.difference().catch(() => null);
     }),
   );
-  const requests = new RunningRequests(dispatcher);
+  const requests = new RunningRequests();
   const deps: EdgeDeps = {
     clock,
     logger,
@@ -137,7 +137,7 @@ async function assemble(
     fleet,
     ledger,
     signer,
-    dispatch: requests,
+    dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
     priceOf: (model) => settings.priceOf(config, model),
     metrics,
     metricsSources: {

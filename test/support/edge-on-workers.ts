@@ -20,20 +20,30 @@ import { REPOSITORY } from "./source-tree.ts";
 const quiet = createLogger({ level: "error", format: "console", clock: nodeClock, write: () => undefined });
 const LIBSQL_TOKEN = "libsql-token-of-this-test";
 
-/** Bundles the Worker as a deployment would. Answers the script's path. */
-export async function bundledWorker(folder: string): Promise<string> {
+let bundle: Promise<string> | null = null;
+
+/** The Worker's script, bundled as a deployment would, once for all tests of a file. */
+function bundledWorker(): Promise<string> {
+  bundle ??= makeBundle();
+  return bundle;
+}
+
+async function makeBundle(): Promise<string> {
+  const folder = mkdtempSync(path.join(tmpdir(), "steerage-bundle-"));
   const wrangler = path.join(REPOSITORY, "node_modules/wrangler/bin/wrangler.js");
   await promisify(execFile)(process.execPath, [wrangler, "deploy", "--dry-run", "--outdir", folder], {
     cwd: REPOSITORY,
     env: { ...process.env, WRANGLER_SEND_METRICS: "false", CI: "true" },
   });
-  return path.join(folder, "worker.js");
+  const script = readFileSync(path.join(folder, "worker.js"), "utf8");
+  rmSync(folder, { recursive: true, force: true });
+  return script;
 }
 
 /** The edge inside workerd, with a libSQL server over HTTP that keeps its database in a file. */
 export class EdgeOnWorkers {
   readonly #folder: string;
-  readonly #database: HranaServer;
+  #database: HranaServer;
   readonly #workerd: Miniflare;
   readonly key: string;
   readonly hostToken: string;
@@ -70,12 +80,12 @@ export class EdgeOnWorkers {
       await store.enrollHost("gpu-1", await sha256(hostToken), Date.now());
     });
     const database = await HranaServer.start({ file, token: LIBSQL_TOKEN });
-    const script = await bundledWorker(path.join(folder, "bundle"));
+    const script = await bundledWorker();
     const { workerOptions } = unstable_getMiniflareWorkerOptions(path.join(REPOSITORY, "wrangler.toml"));
     const workerd = new Miniflare({
       ...workerOptions,
       name: "steerage-edge",
-      modules: [{ type: "ESModule", path: "worker.js", contents: readFileSync(script, "utf8") }],
+      modules: [{ type: "ESModule", path: "worker.js", contents: script }],
       bindings: {
         EDGE_CONFIG: JSON.stringify(config),
         LIBSQL_URL: database.url,
@@ -104,6 +114,20 @@ export class EdgeOnWorkers {
     return withStore(path.join(this.#folder, "steerage.db"), (store) =>
       store.usagePage({ fromMs: null, toMs: null, after: null, limit: 1_000 }),
     );
+  }
+
+  async stopDatabase(): Promise<void> {
+    await this.#database.stop();
+  }
+
+  /** At the same address as before. */
+  async startDatabase(): Promise<void> {
+    const port = Number(new URL(this.#database.url).port);
+    this.#database = await HranaServer.start({
+      file: path.join(this.#folder, "steerage.db"),
+      token: LIBSQL_TOKEN,
+      port,
+    });
   }
 
   async stop(): Promise<void> {

@@ -74,7 +74,12 @@ export class HranaServer {
     this.#streams = streams;
   }
 
-  static async start(options: { readonly file: string; readonly token: string }): Promise<HranaServer> {
+  static async start(options: {
+    readonly file: string;
+    readonly token: string;
+    /** A free one by default. */
+    readonly port?: number;
+  }): Promise<HranaServer> {
     const streams = new Map<string, Stream>();
     const server = createServer((incoming, outgoing) => {
       const answer = (status: number, body: unknown): void => {
@@ -91,7 +96,7 @@ export class HranaServer {
         );
       return undefined;
     });
-    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    await new Promise<void>((resolve) => server.listen(options.port ?? 0, "127.0.0.1", resolve));
     const address = server.address();
     if (address === null || typeof address === "string") throw new Error("a TCP server has an address");
     return new HranaServer(`http://127.0.0.1:${address.port}`, server, streams);

@@ -151,3 +151,28 @@ describe("the edge inside workerd", () => {
     ]);
   });
 });
+
+describe("the edge inside workerd, whose database goes away", () => {
+  it("keeps the row in its object and writes it when the database is back", async () => {
+    const endpoint = await ScriptedEndpoint.start();
+    const edge = await EdgeOnWorkers.start({
+      auth: { enabled: false },
+      endpoints: [{ id: "other", url: endpoint.url, models: ["m"] }],
+    });
+    try {
+      // Prices and budgets are known from here on.
+      expect((await edge.request(CHAT, { body: question })).status).toBe(200);
+      await edge.stopDatabase();
+      const response = await edge.request(CHAT, { body: question });
+      expect(response.status).toBe(200);
+      expect(await (await edge.request("/ready")).json()).toMatchObject({ status: "degraded", store: "away" });
+      await edge.startDatabase();
+      const requestId = response.headers.get("x-request-id");
+      await until("the row is stored", async () => (await edge.rows()).some((row) => row.requestId === requestId));
+      expect(await edge.rows()).toHaveLength(2);
+    } finally {
+      await edge.stop();
+      await endpoint.stop();
+    }
+  });
+});

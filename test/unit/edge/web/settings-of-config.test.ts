@@ -1,0 +1,84 @@
+import { describe, expect, it } from "vitest";
+import { edgeConfigSchema, type EdgeConfigInput } from "../../../../edge/config.ts";
+import * as settings from "../../../../edge/web/settings-of-config.ts";
+import { readConfig } from "../../../../shared/config/read-config.ts";
+
+const configOf = (document: EdgeConfigInput) => readConfig(edgeConfigSchema, document, "test");
+const none = () => undefined;
+
+describe("prices", () => {
+  const config = configOf({
+    auth: {
+      default_price: { prompt_per_1k: 2, completion_per_1k: 3 },
+      pricing: { a: { prompt_per_1k: 10, completion_per_1k: 20, cached_per_1k: 0 }, b: { completion_per_1k: 5 } },
+    },
+  });
+
+  it("are the model's own, else the default", () => {
+    expect(settings.priceOf(config, "a")).toEqual({ promptPer1k: 10, completionPer1k: 20, cachedPer1k: 0 });
+    expect(settings.priceOf(config, "other")).toEqual({ promptPer1k: 2, completionPer1k: 3, cachedPer1k: 2 });
+  });
+
+  it("charge cached tokens like computed ones where nothing is said of them", () => {
+    expect(settings.priceOf(config, "b")).toEqual({ promptPer1k: 0, completionPer1k: 5, cachedPer1k: 0 });
+  });
+
+  it("are not found for names that every object has", () => {
+    expect(settings.priceOf(config, "constructor")).toEqual(settings.priceOf(config, "other"));
+  });
+
+  it("make one list with the default first, for its version number", () => {
+    expect(settings.priceList(config).map(({ model }) => model)).toEqual([null, "a", "b"]);
+  });
+});
+
+describe("settings of the rooms", () => {
+  it("carry the configuration's times and bounds", () => {
+    const config = configOf({
+      router: { retries: 1, timeouts: { idle: "7s" }, stale_after: "1s", admission: { queue_ttl: "3s" } },
+      control: { unreachable_after: "9s" },
+    });
+    expect(settings.admissionSettings(config)).toMatchObject({
+      staleAfterMs: 1_000,
+      unreachableAfterMs: 9_000,
+      queueTtlMs: 3_000,
+      noMachineTtlMs: 10_000,
+    });
+    expect(settings.dispatchSettings(config, { priceVersion: 4, secret: none })).toMatchObject({
+      retries: 1,
+      injectUsage: true,
+      timeouts: { idleMs: 7_000, dialMs: 2_000, totalMs: 1_800_000 },
+    });
+  });
+
+  it("keep a reservation longer than any request may take", () => {
+    for (const total of ["1s", "0"]) {
+      const config = configOf({ router: { timeouts: { total } } });
+      expect(settings.limitDefaults(config).reservationTtlMs).toBeGreaterThan(config.router.timeouts.total + 60_000);
+    }
+  });
+
+  it("take an endpoint's key from the environment and name those that are missing", () => {
+    const endpoint = { url: "http://127.0.0.1:1", models: ["m"] };
+    const config = configOf({
+      endpoints: [
+        { ...endpoint, id: "a", api_key_env: "A_KEY" },
+        { ...endpoint, id: "b", api_key_env: "B_KEY" },
+        { ...endpoint, id: "c" },
+      ],
+    });
+    const secret = (name: string) => (name === "A_KEY" ? "secret" : undefined);
+    const { endpointKey } = settings.dispatchSettings(config, { priceVersion: 1, secret });
+    expect(["a", "b", "c"].map(endpointKey)).toEqual(["secret", null, null]);
+    expect(settings.missingSecrets(config, secret)).toEqual(["b: B_KEY"]);
+  });
+
+  it("make everybody one principal without limits only where keys are switched off", () => {
+    expect(settings.everybodyOf(configOf({}))).toBeNull();
+    expect(settings.everybodyOf(configOf({ auth: { enabled: false } }))?.keyLimits).toEqual({
+      requestsPerMinute: 0,
+      tokensPerMinute: 0,
+      budgetNanoUsd: null,
+    });
+  });
+});
