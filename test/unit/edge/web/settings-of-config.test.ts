@@ -5,6 +5,7 @@ import { readConfig } from "../../../../shared/config/read-config.ts";
 
 const configOf = (document: EdgeConfigInput) => readConfig(edgeConfigSchema, document, "test");
 const none = () => undefined;
+const secret = (name: string) => (name === "A_KEY" ? "secret" : undefined);
 
 describe("prices", () => {
   const config = configOf({
@@ -67,7 +68,6 @@ describe("settings of the rooms", () => {
         { ...endpoint, id: "c" },
       ],
     });
-    const secret = (name: string) => (name === "A_KEY" ? "secret" : undefined);
     const { endpointKey } = settings.dispatchSettings(config, { priceVersion: 1, secret });
     expect(["a", "b", "c"].map(endpointKey)).toEqual(["secret", null, null]);
     expect(settings.missingSecrets(config, secret)).toEqual(["b: B_KEY"]);
