@@ -10,6 +10,8 @@ import type { ErrorBody } from "../../shared/errors/api-error.ts";
 /** Longest event that is taken from a backend: one chunk with the activations of a long prompt fits. */
 const MAX_EVENT_LENGTH = 16 * 2 ** 20;
 
+const DONE = "[DONE]";
+
 /**
  * Members for which a chunk must be read. Quotes inside strings are escaped in JSON, so text of the model never
  * matches; everything else is passed on unparsed.
@@ -80,9 +82,14 @@ export class StreamTap {
     return this.#take(this.#parser.push(this.#decoder.decode(bytes, { stream: true })));
   }
 
-  /** The bytes are over. An event that no blank line ended is not one. */
+  /**
+   * The bytes are over. An event that no blank line ended is not one and is dropped, but for the end mark, which some
+   * servers write last without it.
+   */
   close(): string {
-    return this.#end === null ? this.#take(this.#parser.push(this.#decoder.decode())) : "";
+    if (this.#end !== null) return "";
+    const unended = this.#parser.push(`${this.#decoder.decode()}\n\n`);
+    return this.#take(unended.filter(({ data }) => data.trim() === DONE));
   }
 
   #take(events: readonly SseEvent[]): string {
@@ -98,7 +105,7 @@ export class StreamTap {
     const text = data.trim();
     if (text === "" || text.startsWith(":")) return "";
     this.#events++;
-    if (text === "[DONE]") {
+    if (text === DONE) {
       this.#end = { kind: "done" };
       return "";
     }

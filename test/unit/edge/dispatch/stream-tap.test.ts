@@ -111,6 +111,13 @@ describe("the tap of a stream", () => {
     expect([tap.end, tap.usage]).toEqual([null, null]);
   });
 
+  it("takes an end mark without its blank line for one, and no other event", () => {
+    expect(run(`${frame(finish("stop"))}data: [DONE]`).tap.complete).toBe(true);
+    const { out, tap } = run(`${frame(finish("stop"))}data: ${JSON.stringify(delta("a"))}`);
+    expect(out).toBe(frame(finish("stop")));
+    expect(tap.end).toBeNull();
+  });
+
   it("is not complete when an event was cut, nor without finish reason or end mark", () => {
     expect(run(frame(finish("stop")) + "data: [DON").tap.complete).toBe(false);
     expect(run(frame(finish("stop"))).tap.complete).toBe(false);
