@@ -196,6 +196,20 @@ describe("the engine on the demo model", () => {
     }
   });
 
+  it.each([
+    { type: "array", items: { type: "string" }, minItems: 100_000_000 },
+    { $ref: "#/nowhere" },
+    { type: "string", pattern: "^(a$" },
+  ])("refuses the schema %j, which has no grammar, and goes on", async (schema) => {
+    const response = await engine.post("/v1/chat/completions", {
+      ...story,
+      response_format: { type: "json_schema", json_schema: { name: "a", schema } },
+    });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { code: "invalid_response_format" } });
+    expect((await chat({ max_tokens: 2 })).answer.usage.completion_tokens).toBe(2);
+  });
+
   it("embeds each input as it does alone, in order and of unit length", async () => {
     const inputs = [
       "a sailor",

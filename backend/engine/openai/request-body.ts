@@ -16,7 +16,19 @@ export function readRequestBody(bytes: Uint8Array): RequestBody {
   }
   const read = objectSchema.safeParse(document);
   if (!read.success) throw new ApiError("invalid_body");
+  if (nestsBeyond(read.data, MAX_DEPTH)) {
+    throw new ApiError("invalid_body", { message: `The body is nested more than ${MAX_DEPTH} levels deep.` });
+  }
   return read.data;
+}
+
+/** Templates and schemas are walked recursively, in native code too. */
+const MAX_DEPTH = 64;
+
+function nestsBeyond(value: unknown, levels: number): boolean {
+  if (typeof value !== "object" || value === null) return false;
+  if (levels === 0) return true;
+  return Object.values(value).some((member) => nestsBeyond(member, levels - 1));
 }
 
 /** Refuses a body that asks for another model than the one loaded. A missing name is the schema's to refuse. */

@@ -7,15 +7,41 @@ import type { ResponseFormat } from "./request-schemas.ts";
 export function grammarOf(format: ResponseFormat | null | undefined, model: NativeModel): string {
   if (format === null || format === undefined || format.type === "text") return "";
   const schema = format.type === "json_object" ? { type: "object" } : (format.json_schema.schema ?? { type: "object" });
+  const fault = unenforceable(schema);
+  if (fault !== null) throw refusal(fault);
   try {
-    return model.grammarFromSchema(JSON.stringify(schema));
+    const grammar = model.grammarFromSchema(JSON.stringify(schema));
+    model.checkGrammar(grammar, "root");
+    return grammar;
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
-    const said = thrown instanceof Error ? thrown.message : "";
-    throw new ApiError("invalid_response_format", {
-      message: `The schema cannot be turned into a grammar: ${said}`,
-      param: "response_format",
-      cause: thrown,
-    });
+    throw refusal(thrown instanceof Error ? thrown.message : "", thrown);
   }
+}
+
+function refusal(why: string, cause?: unknown): ApiError {
+  return new ApiError("invalid_response_format", {
+    message: `The schema cannot be turned into a grammar: ${why}`,
+    param: "response_format",
+    cause,
+  });
+}
+
+/** Members that hold values, not schemas. */
+const VALUES = new Set(["enum", "const", "default", "examples"]);
+
+/** What the conversion would drop without an error, and an answer must not pretend to keep. */
+function unenforceable(schema: unknown): string | null {
+  if (typeof schema !== "object" || schema === null) return null;
+  for (const [name, member] of Object.entries(schema)) {
+    if (name === "pattern" && typeof member === "string" && !/^\^.*\$$/su.test(member)) {
+      return `the pattern ${JSON.stringify(member)} must begin with ^ and end with $`;
+    }
+    if (name === "$ref" && typeof member === "string" && !member.startsWith("#/")) {
+      return `the reference ${JSON.stringify(member)} does not point into the schema`;
+    }
+    const fault = VALUES.has(name) ? null : unenforceable(member);
+    if (fault !== null) return fault;
+  }
+  return null;
 }

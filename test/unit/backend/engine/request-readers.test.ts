@@ -211,6 +211,15 @@ describe("a response format", () => {
       expect.objectContaining({ param: expect.stringMatching(/^response_format/u) }),
     );
   });
+  it.each([
+    [{ type: "string", pattern: "a+" }, "begin with ^"],
+    [{ properties: { a: { $ref: "https://example.com/x.json" } } }, "does not point into the schema"],
+  ])("is refused when the grammar would drop a rule of %j", (schema, why) => {
+    expect(() => chat({ response_format: named(schema) })).toThrow(
+      expect.objectContaining({ code: "invalid_response_format", message: expect.stringContaining(why) }),
+    );
+    expect(() => chat({ response_format: named({ const: schema }) })).not.toThrow();
+  });
   it("is refused when the schema has no grammar", () => {
     expect(() => chat({ response_format: named({ type: "impossible" }) })).toThrow(
       refusal("response_format", "invalid_response_format"),
@@ -344,7 +353,14 @@ describe("an embedding request", () => {
   });
 });
 
+const nested = (levels: number) => Buffer.from(`${'{"a":'.repeat(levels)}1${"}".repeat(levels)}`);
+
 describe("a body", () => {
+  it("may be nested 64 levels deep and no deeper", () => {
+    expect(() => readRequestBody(nested(64))).not.toThrow();
+    expect(() => readRequestBody(nested(65))).toThrow(expect.objectContaining({ code: "invalid_body" }));
+    expect(() => readRequestBody(nested(5_000))).toThrow(expect.objectContaining({ code: "invalid_body" }));
+  });
   it.each(["null", "42", '"x"', "[]", "true"])("of %s is refused as no object", (text) => {
     expect(() => readRequestBody(Buffer.from(text))).toThrow(expect.objectContaining({ code: "invalid_body" }));
   });
