@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
@@ -22,6 +21,7 @@ import type { LoadedConfig } from "./load-config.ts";
 import { openMoney } from "./money.ts";
 import { respondOnNode } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
+import { sha256OnNode } from "./sha256.node.ts";
 import { signingKeysOf } from "./signing-keys.ts";
 import { UndiciUpstream } from "./upstream.undici.ts";
 
@@ -115,7 +115,7 @@ async function assemble(
   const authenticator = new StoreAuthenticator({
     clock,
     logger,
-    sha256,
+    sha256: sha256OnNode,
     settings: settings.verdictSettings(config),
     store: watched(store, state),
   });
