@@ -96,8 +96,9 @@ const steeringText = (saeId: string): string =>
   `,\n       "steering": {"sae_id": ${JSON.stringify(saeId)}, "features": [{"index": 0, "strength": 10}]}`;
 
 function curlText(baseUrl: string, model: string, more: string): string {
-  return `curl ${baseUrl}/chat/completions \\
-  -H "Authorization: Bearer $STEERAGE_API_KEY" \\
+  const showHeaders = more === "" ? "" : "-i ";
+  return `curl ${showHeaders}${baseUrl}/chat/completions \\
+  -H "Authorization: Bearer $STEERAGE_KEY" \\
   -H "Content-Type: application/json" \\
   -d '{"model": ${JSON.stringify(model)},
        "messages": [{"role": "user", "content": "Tell me a story."}]${more}}'`;
