@@ -78,6 +78,8 @@ export class EngineServer {
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { logger } = this.#deps;
+    // A write that meets a connection just lost must not end the process; "close" tells everything that matters.
+    response.on("error", (error) => logger.debug("connection lost", { reason: error.message }));
     try {
       const path = (request.url ?? "").split("?")[0] ?? "";
       const route = INFERENCE_ROUTES.find((known) => known === path);
