@@ -28,7 +28,8 @@ export async function* exportedRows(
     }
     const journaled = waiting[next];
     if (journaled?.requestId === row.requestId) next += 1;
-    const newer = journaled?.requestId === row.requestId && journaled.settledAtMs > row.settledAtMs ? journaled : row;
+    // On a tie the journal's: it was laid over what the database had a moment ago.
+    const newer = journaled?.requestId === row.requestId && journaled.settledAtMs >= row.settledAtMs ? journaled : row;
     if (isWanted(newer)) yield newer;
   }
   for (const row of waiting.slice(next)) if (isWanted(row)) yield row;

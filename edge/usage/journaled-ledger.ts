@@ -154,7 +154,8 @@ export class JournaledLedger implements Ledger {
       // The host forgets what is acknowledged, so it must be out of this process before the answer is.
       journal.writeOut();
     }
-    return ended.map(({ request_id, attempt }) => ({ request_id, attempt }));
+    // Lines that the disk refused are only in memory: hosts keep and repeat their reports until it takes them.
+    return journal.hasRoom() ? ended.map(({ request_id, attempt }) => ({ request_id, attempt })) : [];
   }
 
   /** Makes the journal durable and writes what is final to the database. Never rejects: what fails is tried again. */

@@ -1,57 +1,12 @@
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Journal } from "../../../../edge/ports/journal.ts";
 import type { OnSettled } from "../../../../edge/ports/ledger.ts";
 import type { AttemptRow, UsageBatch, UsageRow, UsageStore } from "../../../../edge/ports/usage-store.ts";
 import { JournaledLedger, LEDGER_WAITS, type AdjustedSpending } from "../../../../edge/usage/journaled-ledger.ts";
 import { MemoryJournal } from "../../../../edge/usage/journal.memory.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { KeptJournal, type JournalLine } from "../../../support/kept-journal.ts";
 import { keptLogger } from "../../../support/silent-logger.ts";
 import { endedAttempt, endedRequest, HOUR_MS, opened, settledRequest, START_MS } from "../../../support/usage-rows.ts";
-
-/** A journal whose lines another ledger can take over, as after a crash. */
-class KeptJournal implements Journal {
-  readonly lines: { text: string; segment: number }[] = [];
-  readonly former: readonly { text: string; segment: number }[];
-  room = true;
-  writeOuts = 0;
-  #segments = { oldest: 1, newest: 1 };
-
-  constructor(former: readonly { text: string; segment: number }[] = []) {
-    this.former = former;
-    this.lines.push(...former);
-    const newest = (former.at(-1)?.segment ?? 0) + 1;
-    this.#segments = { oldest: former[0]?.segment ?? newest, newest };
-  }
-
-  async replay(take: (entry: unknown, segment: number) => void): Promise<void> {
-    for (const { text, segment } of this.former) take(JSON.parse(text), segment);
-  }
-  append(entry: object): number {
-    this.lines.push({ text: JSON.stringify(entry), segment: this.#segments.newest });
-    return this.#segments.newest;
-  }
-  writeOut(): void {
-    this.writeOuts += 1;
-  }
-  async sync(): Promise<void> {}
-  hasRoom(): boolean {
-    return this.room;
-  }
-  segments(): { oldest: number; newest: number } {
-    return this.#segments;
-  }
-  rotate(): void {
-    if (this.lines.some(({ segment }) => segment === this.#segments.newest)) {
-      this.#segments = { ...this.#segments, newest: this.#segments.newest + 1 };
-    }
-  }
-  async release(below: number): Promise<void> {
-    const kept = this.lines.filter(({ segment }) => segment >= below);
-    this.lines.splice(0, this.lines.length, ...kept);
-    this.#segments = { ...this.#segments, oldest: below };
-  }
-  async close(): Promise<void> {}
-}
 
 /** Keeps the newest version of every row, as the database does. */
 class KeptStore implements Pick<UsageStore, "record"> {
@@ -86,7 +41,7 @@ beforeEach(() => {
   store = new KeptStore();
 });
 
-async function start(former: readonly { text: string; segment: number }[] = []): Promise<Run> {
+async function start(former: readonly JournalLine[] = []): Promise<Run> {
   const journal = new KeptJournal(former);
   const settled: Settled[] = [];
   const adjusted: AdjustedSpending[] = [];
