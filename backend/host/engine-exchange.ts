@@ -5,6 +5,7 @@ import {
   ENGINE_CACHE_SALT_HEADER,
   ENGINE_REQUEST_ID_HEADER,
   ERROR_SOURCE_HEADER,
+  STRICT_HEADER,
 } from "../../shared/protocol/headers.ts";
 import { isPassedDown } from "../../shared/protocol/hop-by-hop.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
@@ -19,6 +20,8 @@ export interface EngineExchange {
   readonly body: Buffer;
   readonly contentType: string;
   readonly accept: string;
+  /** The caller's X-Steerage-Strict, for the engine to judge; undefined when it was not sent. */
+  readonly strict: string | undefined;
   readonly response: ServerResponse;
   readonly onEvents: (count: number) => void;
   /** Exactly once. */
@@ -49,6 +52,7 @@ export function exchangeWithEngine(exchange: EngineExchange): void {
     headers: {
       "content-type": exchange.contentType,
       accept: exchange.accept,
+      ...(exchange.strict === undefined ? {} : { [STRICT_HEADER]: exchange.strict }),
       "content-length": exchange.body.length,
       [ENGINE_REQUEST_ID_HEADER]: claims.request_id,
       [ENGINE_ATTEMPT_HEADER]: String(claims.attempt),

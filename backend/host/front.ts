@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
+import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
@@ -87,6 +88,7 @@ export class Front {
       body,
       contentType: request.headers["content-type"] ?? "application/json",
       accept: request.headers.accept ?? "*/*",
+      strict: request.headersDistinct[STRICT_HEADER]?.[0],
       response,
       onEvents: (count) => running.sawEvents(count),
       onEnd: (end) => {

@@ -15,6 +15,8 @@ export interface InferenceRequest {
   readonly model: ServedModel;
   /** Clamped to what the project may use. */
   readonly band: string;
+  /** The caller's X-Steerage-Strict, for the engine to judge; null when it was not sent. */
+  readonly strict: string | null;
   /** Wall time, Unix milliseconds. */
   readonly receivedAtMs: number;
 }

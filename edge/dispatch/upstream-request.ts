@@ -1,3 +1,4 @@
+import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
 import { effectiveSets } from "../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
 import type { UpstreamRequest } from "../ports/upstream.ts";
@@ -70,6 +71,7 @@ export async function upstreamRequest(
       cache_salt: principal.project,
     });
     headers["authorization"] = `Bearer ${token}`;
+    if (request.strict !== null) headers[STRICT_HEADER] = request.strict;
   } else {
     const key = endpointKey(target.backend);
     if (key !== null) headers["authorization"] = `Bearer ${key}`;

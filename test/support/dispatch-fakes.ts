@@ -212,6 +212,7 @@ export interface RequestOptions {
   readonly requestId?: string;
   readonly route?: InferenceRoute;
   readonly model?: ServedModel;
+  readonly strict?: string;
   readonly receivedAtMs: number;
 }
 
@@ -226,6 +227,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
     principal,
     model: options.model ?? servedModel,
     band: "default",
+    strict: options.strict ?? null,
     receivedAtMs: options.receivedAtMs,
   };
 }

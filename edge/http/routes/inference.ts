@@ -1,7 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import { requestEnvelopeSchema, type InferenceRoute } from "../../../shared/openai/request-envelope.ts";
-import { REQUEST_ID_HEADER } from "../../../shared/protocol/headers.ts";
+import { REQUEST_ID_HEADER, STRICT_HEADER } from "../../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../../deps.ts";
 import { UNKNOWN_MODEL } from "../../monitoring/edge-metrics.ts";
 import { bandOf } from "../band.ts";
@@ -42,6 +42,7 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
           principal,
           model,
           band,
+          strict: c.req.header(STRICT_HEADER) ?? null,
           receivedAtMs: c.get("receivedAtMs"),
         },
         withHeaders(writer, extra),

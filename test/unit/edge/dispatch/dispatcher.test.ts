@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { inferenceClaimsSchema } from "../../../../shared/protocol/inference-token.ts";
 import { errorOf, manualBench as bench, replica } from "../../../support/dispatch-bench.ts";
+import { inferenceRequest, RecordingWriter } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk } from "../../../support/scripted-exchange.ts";
 import { waitFor } from "../../../support/scripted-upstream.ts";
 
@@ -79,6 +80,13 @@ describe("a streamed request", () => {
       cache_salt: "p1",
     });
     expect(claims.body_sha256).toMatch(/^[0-9a-f]{64}$/);
+  });
+
+  it("lets a host know that the caller is strict", async () => {
+    const { dispatcher, clock, exchange } = await bench();
+    const request = inferenceRequest({}, { strict: "true", receivedAtMs: clock.nowMs() });
+    void dispatcher.run(request, new RecordingWriter());
+    expect((await exchange(0)).request.headers["x-steerage-strict"]).toBe("true");
   });
 
   it("gives the caller usage when he asked for it", async () => {
