@@ -53,6 +53,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     slots: options.slots,
     cellCount: size.cellCount,
     maxPending: options.max_pending,
+    reusesPrefixes: !native.info.recurrent && !native.info.hybrid,
     clock,
     onChange,
     onTokens,

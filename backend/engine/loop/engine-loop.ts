@@ -20,6 +20,8 @@ export interface EngineLoopOptions {
   readonly cellCount: number;
   /** Requests that may wait for a slot. */
   readonly maxPending: number;
+  /** Whether cells can be dropped from some position on; a recurrent state cannot. */
+  readonly reusesPrefixes: boolean;
   readonly clock: Clock;
   /** Something of `load` changed. */
   readonly onChange: () => void;
@@ -95,7 +97,8 @@ export class EngineLoop {
   /** Requests start strictly in the order in which they came, so that a long one is not passed for ever. */
   #startWaiting(): void {
     for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
-      const { labels, maxTokens, reuseLimit } = next.task;
+      const { labels, maxTokens } = next.task;
+      const reuseLimit = this.#options.reusesPrefixes ? next.task.reuseLimit : 0;
       const decision = this.#table.claim({ labels, reuseLimit, boundCells: labels.tokens.length + maxTokens });
       if (decision.kind === "wait") return;
       this.#waiting.shift();

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { EngineLoop } from "../../../../backend/engine/loop/engine-loop.ts";
+import { EngineLoop, type EngineLoopOptions } from "../../../../backend/engine/loop/engine-loop.ts";
 import type { GenerationTask, TaskAccount, TaskSink } from "../../../../backend/engine/loop/generation-task.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 import { bytesOf, EOS, ScriptedContext } from "../../../support/scripted-native.ts";
@@ -54,12 +54,13 @@ const task = (text: string, over: Partial<GenerationTask> = {}): GenerationTask 
   ...over,
 });
 
-function setUp(over: Partial<{ slots: number; cellCount: number; maxPending: number }> = {}) {
+function setUp(over: Partial<EngineLoopOptions> = {}) {
   const clock = new ManualClock();
   const loop = new EngineLoop({
     slots: 2,
     cellCount: 200,
     maxPending: 2,
+    reusesPrefixes: true,
     clock,
     onChange: () => undefined,
     onTokens: () => undefined,
@@ -102,6 +103,15 @@ describe("the engine loop", () => {
     const { context, submit } = setUp();
     for (let round = 0; round < 2; round += 1) {
       const { sink } = submit(task("hello", { reuseLimit: 0 }));
+      while (sink.account === null) context.step();
+    }
+    expect(context.submitted.map(({ keepTokens }) => keepTokens)).toEqual([0, 0]);
+  });
+
+  it("computes every prompt anew where the model keeps a state instead of cells", () => {
+    const { context, submit } = setUp({ reusesPrefixes: false });
+    for (let round = 0; round < 2; round += 1) {
+      const { sink } = submit(task("hello"));
       while (sink.account === null) context.step();
     }
     expect(context.submitted.map(({ keepTokens }) => keepTokens)).toEqual([0, 0]);
