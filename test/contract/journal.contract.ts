@@ -38,9 +38,8 @@ export function journalContract(create: () => JournalCase): void {
       journal.rotate();
       segments.push(journal.append(entry(3)));
       await journal.sync();
-      const found = await reopened();
-      if (!given.isDurable) return;
-      expect(found).toEqual(segments.map((segment, at) => ({ entry: entry(at + 1), segment })));
+      const kept = segments.map((segment, at) => ({ entry: entry(at + 1), segment }));
+      expect(await reopened()).toEqual(given.isDurable ? kept : []);
       expect(segments[0]).toBe(segments[1]);
       expect(segments[2]).toBeGreaterThan(segments[1] ?? 0);
     });
@@ -48,8 +47,7 @@ export function journalContract(create: () => JournalCase): void {
     it("never writes into a segment of a former run", async () => {
       const former = journal.append(entry(1));
       await reopened();
-      const now = journal.append(entry(2));
-      if (given.isDurable) expect(now).toBeGreaterThan(former);
+      expect(journal.append(entry(2))).toBeGreaterThanOrEqual(given.isDurable ? former + 1 : 1);
     });
 
     it("deletes the segments below the one named, and never the one being written", async () => {
@@ -62,8 +60,8 @@ export function journalContract(create: () => JournalCase): void {
       await journal.release(newest);
       expect(journal.segments()).toEqual({ oldest: newest, newest });
       await journal.release(newest + 10);
-      const found = await reopened();
-      if (given.isDurable) expect(found.map((line) => line.entry)).toEqual([entry(3)]);
+      const found = (await reopened()).map((line) => line.entry);
+      expect(found).toEqual(given.isDurable ? [entry(3)] : []);
     });
 
     it("does not end a segment with nothing in it", () => {

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { StoreConflict, type NewKey } from "../../edge/ports/key-store.ts";
+import type { StoredPrice } from "../../edge/ports/usage-store.ts";
 import { exportedRows } from "../../edge/usage/export.ts";
 import { differencesOf, proofSides } from "../../edge/usage/proof.ts";
 import type { Store } from "../../edge/store/store.libsql.ts";
@@ -21,6 +22,11 @@ const newKey = (more: Partial<NewKey> = {}): NewKey => ({
   createdAtMs: START_MS,
   ...more,
 });
+
+const price = (completionPer1k: number): StoredPrice[] => [
+  { model: null, promptPer1k: 1, cachedPer1k: 1, completionPer1k },
+  { model: "demo", promptPer1k: 2, cachedPer1k: 1, completionPer1k: 3 },
+];
 
 const EVERYTHING = { fromMs: null, toMs: null, settledUpToMs: START_MS + 100 * HOUR_MS };
 
@@ -173,7 +179,11 @@ export function storeContract({ name, create }: StoreCase): void {
     it("proves its sums, and finds a row that was touched", async () => {
       await store.record(
         batchOf({
-          usage: [usageRow("r1"), usageRow("r2", { atMs: START_MS + HOUR_MS }), usageRow("r3", { outcome: "shed" })],
+          usage: [
+            usageRow("r1", { atMs: START_MS + 12_345 }),
+            usageRow("r2", { atMs: START_MS + HOUR_MS }),
+            usageRow("r3"),
+          ],
           attempts: [
             attemptRow("r1", { attempt: 1, unbilledReason: "retry", computedCompletion: 3 }),
             attemptRow("r1", { attempt: 2 }),
@@ -189,7 +199,7 @@ export function storeContract({ name, create }: StoreCase): void {
         return differencesOf(proofSides(snapshot, batchOf({}), EVERYTHING));
       };
       expect(await differences()).toEqual([]);
-      await store.record(batchOf({ usage: [usageRow("r1", { completionTokens: 21, settledAtMs: START_MS + 2_000 })] }));
+      await store.record(batchOf({ usage: [usageRow("r3", { completionTokens: 21, settledAtMs: START_MS + 2_000 })] }));
       expect(await differences()).toEqual([
         {
           sum: "usage = billed attempts",
@@ -219,10 +229,6 @@ export function storeContract({ name, create }: StoreCase): void {
     });
 
     it("numbers price lists, a new one for every change", async () => {
-      const price = (completionPer1k: number) => [
-        { model: null, promptPer1k: 1, cachedPer1k: 1, completionPer1k },
-        { model: "demo", promptPer1k: 2, cachedPer1k: 1, completionPer1k: 3 },
-      ];
       expect(await store.priceVersion(price(1), START_MS)).toBe(1);
       expect(await store.priceVersion(price(1).toReversed(), START_MS)).toBe(1);
       expect(await store.priceVersion(price(2), START_MS)).toBe(2);

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { FileJournal } from "../../edge/node/journal.file.ts";
 import { packageRoot } from "../../edge/node/package-root.ts";
 import { readJournalFiles, segmentFile } from "../../edge/node/journal-files.ts";
@@ -26,6 +27,8 @@ const WRITER = `
   turn();
 `;
 
+const lineSchema = z.object({ number: z.int() });
+
 describe("a journal in files", () => {
   let folder: string;
   let remove: () => void;
@@ -36,7 +39,7 @@ describe("a journal in files", () => {
 
   const numbers = async (): Promise<number[]> => {
     const found: number[] = [];
-    await readJournalFiles(folder, (entry) => found.push((entry as { number: number }).number));
+    await readJournalFiles(folder, (entry) => found.push(lineSchema.parse(entry).number));
     return found;
   };
 
@@ -49,7 +52,7 @@ describe("a journal in files", () => {
       told += text;
       if (told.split("\n").length > 200) child.kill("SIGKILL");
     });
-    await expect(FileJournalWhileRunning(folder, () => told !== "")).rejects.toThrow(/used by another process/);
+    await expect(openWhenRunning(folder, () => told !== "")).rejects.toThrow(/used by another process/);
     await once(child, "close");
     const last = Number(told.trimEnd().split("\n").at(-1));
     const found = await numbers();
@@ -84,12 +87,13 @@ describe("a journal in files", () => {
   it("takes the place of a process that is gone, also when its number lives on in another", async () => {
     writeFileSync(path.join(folder, "lock"), `${process.pid} 1`);
     const journal = await FileJournal.open({ folder });
+    expect(journal.hasRoom()).toBe(true);
     await journal.close();
   });
 });
 
 /** Opens the journal as soon as the other process is seen to have it. */
-async function FileJournalWhileRunning(folder: string, isRunning: () => boolean): Promise<FileJournal> {
+async function openWhenRunning(folder: string, isRunning: () => boolean): Promise<FileJournal> {
   while (!isRunning()) await new Promise((resolve) => setTimeout(resolve, 10));
   return FileJournal.open({ folder });
 }

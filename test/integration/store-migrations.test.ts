@@ -5,10 +5,17 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { nodeClock } from "../../edge/node/clock.node.ts";
 import { migrateDatabase, openStore } from "../../edge/node/database.ts";
 import { connectFile } from "../../edge/node/database-file.ts";
+import { OperatorError } from "../../edge/node/operator-error.ts";
 import { readMigrations } from "../../edge/node/migration-files.ts";
 import { migrate, MigrationRefused, type Migration } from "../../edge/store/migrations.ts";
 import { keptLogger } from "../support/silent-logger.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
+
+const step = (position: number, ...statements: string[]): Migration => ({
+  position,
+  tag: `000${position}_step`,
+  statements,
+});
 
 describe("migrations", () => {
   let folder: string;
@@ -22,11 +29,6 @@ describe("migrations", () => {
   });
   afterEach(() => remove());
 
-  const step = (position: number, ...statements: string[]): Migration => ({
-    position,
-    tag: `000${position}_step`,
-    statements,
-  });
   const FIRST = step(
     0,
     "create table parents (id integer primary key)",
@@ -81,9 +83,10 @@ describe("migrations", () => {
     const client = await connectFile(file);
     await client.execute("insert into steerage_migrations values (99, '0099_of_tomorrow', 1)");
     client.close();
-    const refusal = { name: "OperatorError", message: expect.stringContaining("'0099_of_tomorrow'") as string };
-    await expect(openStore(options())).rejects.toMatchObject(refusal);
-    await expect(migrateDatabase(options())).rejects.toThrow(/newer than this program.*newer version|backup/);
+    await expect(openStore(options())).rejects.toBeInstanceOf(OperatorError);
+    await expect(migrateDatabase(options())).rejects.toThrow(
+      /newer than this program: .*'0099_of_tomorrow'.*Start the newer version, or restore the backup/,
+    );
   });
 
   it("run with foreign keys off, which they are inside the transaction too, and on afterwards", async () => {

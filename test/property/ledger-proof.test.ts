@@ -1,5 +1,5 @@
 import { createClient } from "@libsql/client";
-import fc from "fast-check";
+import { array, assert, asyncProperty, boolean, constant, nat, oneof, record } from "fast-check";
 import { expect, it } from "vitest";
 import { readMigrations } from "../../edge/node/migration-files.ts";
 import { migrate } from "../../edge/store/migrations.ts";
@@ -173,10 +173,10 @@ class World {
     const seen = new Set<string>();
     for await (const row of exportedRows(this.store, journal, range)) {
       addExported(lines, row);
-      expect(seen.has(row.requestId)).toBe(false);
+      if (seen.has(row.requestId)) throw new Error(`the export has ${row.requestId} twice`);
       seen.add(row.requestId);
     }
-    expect(snapshot.billedWithoutUsage).toBe(0);
+    if (snapshot.billedWithoutUsage > 0) throw new Error("billed attempts have no row of usage");
     return [...differencesOf(sides), ...exportDifferences(sides, lines)];
   }
 }
@@ -184,22 +184,22 @@ class World {
 const picked = <Item>(items: readonly Item[], pick: number): Item | undefined =>
   items[pick % Math.max(1, items.length)];
 
-const event = fc.oneof(
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant("arrive" as const) }) },
-  { weight: 6, arbitrary: fc.record({ kind: fc.constant("attempt" as const), pick: fc.nat(20) }) },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant("settle" as const), pick: fc.nat(20), tokens: fc.nat(60) }) },
-  { weight: 5, arbitrary: fc.record({ kind: fc.constant("end" as const), pick: fc.nat(20), tokens: fc.nat(60) }) },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant("report" as const), isLost: fc.boolean() }) },
-  { weight: 3, arbitrary: fc.record({ kind: fc.constant("flush" as const) }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant("restart" as const) }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant("store" as const), isAway: fc.boolean() }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant("wait" as const) }) },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant("rotate" as const) }) },
+const event = oneof(
+  { weight: 4, arbitrary: record({ kind: constant("arrive" as const) }) },
+  { weight: 6, arbitrary: record({ kind: constant("attempt" as const), pick: nat(20) }) },
+  { weight: 4, arbitrary: record({ kind: constant("settle" as const), pick: nat(20), tokens: nat(60) }) },
+  { weight: 5, arbitrary: record({ kind: constant("end" as const), pick: nat(20), tokens: nat(60) }) },
+  { weight: 4, arbitrary: record({ kind: constant("report" as const), isLost: boolean() }) },
+  { weight: 3, arbitrary: record({ kind: constant("flush" as const) }) },
+  { weight: 1, arbitrary: record({ kind: constant("restart" as const) }) },
+  { weight: 1, arbitrary: record({ kind: constant("store" as const), isAway: boolean() }) },
+  { weight: 1, arbitrary: record({ kind: constant("wait" as const) }) },
+  { weight: 1, arbitrary: record({ kind: constant("rotate" as const) }) },
 );
 
 it("the ledger's sums agree after every event, whatever is lost, repeated, late or killed", async () => {
-  await fc.assert(
-    fc.asyncProperty(fc.array(event, { minLength: 20, maxLength: 80 }), async (events) => {
+  await assert(
+    asyncProperty(array(event, { minLength: 20, maxLength: 80 }), async (events) => {
       const world = new World(await emptyStore());
       await world.ledger.start();
       for (const step of events) {
@@ -216,7 +216,7 @@ it("the ledger's sums agree after every event, whatever is lost, repeated, late 
         expect(await world.differences()).toEqual([]);
       }
       world.isStoreAway = false;
-      for (const requestId of [...world.open.keys()]) world.settle([...world.open.keys()].indexOf(requestId), 7);
+      while (world.open.size > 0) world.settle(0, 7);
       while (world.host.running.size > 0) world.end(0, 11);
       world.report(false);
       world.clock.advance(120_000);
@@ -231,6 +231,6 @@ it("the ledger's sums agree after every event, whatever is lost, repeated, late 
       expect(attemptRows.filter((row) => row.unbilledReason === "unknown_request")).toEqual([]);
       await world.store.close();
     }),
-    { numRuns: 60 },
+    { numRuns: 30 },
   );
 }, 120_000);

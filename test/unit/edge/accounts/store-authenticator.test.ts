@@ -80,6 +80,19 @@ function revoke(keyId: string): void {
   store.revision += 1;
 }
 
+interface Gate {
+  readonly opened: Promise<void>;
+  open(): void;
+}
+
+function gateOf(): Gate {
+  const gate: { opened: Promise<void>; open: () => void } = { opened: Promise.resolve(), open: () => undefined };
+  gate.opened = new Promise((resolve) => {
+    gate.open = resolve;
+  });
+  return gate;
+}
+
 async function settled(): Promise<void> {
   for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }
@@ -130,7 +143,7 @@ describe("a key", () => {
     const { text } = await addKey();
     await authenticator.authenticate(text);
     for (let guess = 0; guess < 10; guess += 1) {
-      await expect(authenticator.authenticate(newApiKey(bytes).text)).rejects.toThrow();
+      await expect(authenticator.authenticate(newApiKey(bytes).text)).rejects.toThrow("not valid");
     }
     const before = store.lookUps;
     await authenticator.authenticate(text);
@@ -141,16 +154,14 @@ describe("a key", () => {
     const { text, keyId } = await addKey();
     const stop = authenticator.watch();
     await settled();
-    let open = (): void => undefined;
-    store.gate = new Promise((resolve) => {
-      open = resolve;
-    });
+    const gate = gateOf();
+    store.gate = gate.opened;
     const early = authenticator.authenticate(text);
     await settled();
     revoke(keyId);
     clock.advance(1_000);
     await settled();
-    open();
+    gate.open();
     await expect(early).resolves.toMatchObject({ keyId });
     await expect(authenticator.authenticate(text)).rejects.toMatchObject({ code: "invalid_api_key" });
     stop();
@@ -185,9 +196,9 @@ describe("while the store is away", () => {
     clock.advance(1_000);
     await settled();
     stop();
-    expect(lines.map((line) => (JSON.parse(line) as { message: string }).message)).toEqual([
-      "the key store is away; known keys go on working",
-      "the key store is back",
+    expect(lines).toEqual([
+      expect.stringContaining("the key store is away; known keys go on working"),
+      expect.stringContaining("the key store is back"),
     ]);
   });
 });

@@ -41,13 +41,14 @@ beforeEach(() => {
   store = new KeptStore();
 });
 
+const unused = (): Promise<never> => Promise.reject(new Error("not part of this test"));
+
 async function start(former: readonly JournalLine[] = []): Promise<Run> {
   const journal = new KeptJournal(former);
   const settled: Settled[] = [];
   const adjusted: AdjustedSpending[] = [];
   const kept = keptLogger();
   lines = kept.lines;
-  const unused = (): Promise<never> => Promise.reject(new Error("not part of this test"));
   const ledger = new JournaledLedger({
     clock,
     logger: kept.logger,
@@ -306,7 +307,7 @@ describe("while the database is away", () => {
     expect(journal.lines).toEqual([]);
   });
 
-  it("it is asked less and less often", async () => {
+  it("asks it less and less often", async () => {
     const { ledger } = await start();
     let tries = 0;
     store.record = () => {
