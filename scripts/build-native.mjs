@@ -94,7 +94,7 @@ function nodeGyp(args) {
   const log = join(root, "build", "native-build.log");
   mkdirSync(dirname(log), { recursive: true });
   writeFileSync(log, `${run.stdout ?? ""}\n${run.stderr ?? ""}`);
-  const firstError = `${run.stderr ?? ""}`.split("\n").find((line) => /error|ERR!/u.test(line)) ?? "no message";
+  const firstError = (run.stderr ?? "").split("\n").find((line) => /error|ERR!/u.test(line)) ?? "no message";
   fail(`node-gyp ${args[0]} failed (${firstError.trim()}); the whole output is in ${relative(root, log)}`);
 }
 

@@ -77,12 +77,12 @@ async function startStack({ ports, data, json }) {
   process.exitCode = await stack.ended;
 }
 
+const write = (file, document) => writeFileSync(file, `${JSON.stringify(document, null, 2)}\n`, { mode: 0o600 });
 /** JSON is YAML, so no library is needed to write what the programs read as YAML. */
 function writeConfigs({ ports, data }) {
   const edge = path.join(data, "edge.yaml");
   const host = path.join(data, "host.yaml");
   const demo = path.join(ROOT, "backend", "demo");
-  const write = (file, document) => writeFileSync(file, `${JSON.stringify(document, null, 2)}\n`, { mode: 0o600 });
   write(edge, {
     name: "local-edge",
     listen: `127.0.0.1:${ports.public}`,

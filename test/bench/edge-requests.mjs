@@ -169,8 +169,9 @@ async function answering(url) {
   throw new Error(`${url} does not answer`);
 }
 
+const median = (list) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)];
+
 function report(rates) {
-  const median = (list) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)];
   const result = {
     stream: values.stream,
     connections: Number(values.connections),

@@ -1,16 +1,23 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { DEMO_MODEL, Stack, until } from "../support/stack.ts";
 
 const REQUESTS = 500;
 const CONCURRENCY = 12;
 
-interface Row {
-  readonly request_id: string;
-  readonly outcome: string;
-  readonly exactness: string;
-  readonly prompt_tokens: number;
-  readonly completion_tokens: number;
-}
+const rowSchema = z.looseObject({
+  request_id: z.string(),
+  outcome: z.string(),
+  exactness: z.string(),
+  prompt_tokens: z.int(),
+  completion_tokens: z.int(),
+});
+type Row = z.infer<typeof rowSchema>;
+
+const outcome = async (response: Response): Promise<string> => {
+  await response.text();
+  return response.ok ? "ok" : String(response.status);
+};
 
 describe("the ledger, over 500 mixed requests", () => {
   let stack: Stack;
@@ -58,11 +65,6 @@ describe("the ledger, over 500 mixed requests", () => {
         return outcome(await stack.request("/embeddings", { model: DEMO_MODEL, input: [`text ${number}`] }, init));
     }
   }
-
-  const outcome = async (response: Response): Promise<string> => {
-    await response.text();
-    return response.ok ? "ok" : String(response.status);
-  };
 
   it("balances to the last token, with an engine killed and an edge killed on the way", async () => {
     let next = 0;
@@ -118,5 +120,5 @@ describe("the ledger, over 500 mixed requests", () => {
     (await stack.cli("usage", "export", "--format", "jsonl"))
       .split("\n")
       .filter((line) => line !== "")
-      .map((line) => JSON.parse(line) as Row);
+      .map((line) => rowSchema.parse(JSON.parse(line)));
 });

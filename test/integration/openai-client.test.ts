@@ -60,17 +60,14 @@ describe("the openai client, through the edge to the native engine", () => {
     expect(response.headers.get("x-steerage-steering")).toMatch(
       /^inline;sae="demo-l1";layer=1;features=1;hash="[0-9a-f]{64}"$/,
     );
-    const activations: unknown = Reflect.get(Reflect.get(data, "steerage") as object, "activations");
-    expect(activations).toMatchObject({ sae_id: "demo-l1", layer: 1, read_point: "post_steering" });
+    expect(data).toMatchObject({
+      steerage: { activations: { sae_id: "demo-l1", layer: 1, read_point: "post_steering" } },
+    });
   });
 
   it("aborts a stream, and the slot is free again", async () => {
-    const stream = await client.chat.completions.create({
-      ...story,
-      stream: true,
-      max_tokens: 900,
-      ...{ ignore_eos: true },
-    });
+    const endless = { ...story, max_tokens: 900, ignore_eos: true };
+    const stream = await client.chat.completions.create({ ...endless, stream: true });
     for await (const chunk of stream) {
       if (chunk.choices[0]?.delta.content) break;
     }
@@ -79,10 +76,7 @@ describe("the openai client, through the edge to the native engine", () => {
       return lines.length > 0 && lines.every((line) => line.endsWith(" 0"));
     });
     const controller = new AbortController();
-    const pending = client.chat.completions.create(
-      { ...story, max_tokens: 900, ...{ ignore_eos: true } },
-      { signal: controller.signal },
-    );
+    const pending = client.chat.completions.create(endless, { signal: controller.signal });
     setTimeout(() => controller.abort(), 20);
     await expect(pending).rejects.toThrow(APIUserAbortError);
   });

@@ -124,7 +124,11 @@ export class Stack {
       method: body === undefined ? "GET" : "POST",
       ...(body === undefined ? {} : { body: typeof body === "string" ? body : JSON.stringify(body) }),
       ...init,
-      headers: { "content-type": "application/json", authorization: `Bearer ${this.key}`, ...init.headers },
+      headers: {
+        "content-type": "application/json",
+        authorization: `Bearer ${this.key}`,
+        ...Object.fromEntries(new Headers(init.headers)),
+      },
     });
   }
 
@@ -144,9 +148,8 @@ export class Stack {
   }
 
   async stop(): Promise<void> {
-    await Promise.all(
-      [this.end("edge", "SIGKILL"), this.end("host", "SIGTERM")].map((ending) => withinMs(ending, 10_000)),
-    );
+    const endings = [this.end("edge", "SIGKILL"), this.end("host", "SIGTERM")];
+    await Promise.all(endings.map((ending) => withinMs(ending, 10_000)));
     await this.end("host", "SIGKILL");
     rmSync(this.folder, { recursive: true, force: true });
   }

@@ -38,9 +38,10 @@ const levelOf = (file: string): number => {
   return EDGE_LEVELS.findIndex((rooms) => rooms.includes(room));
 };
 
+const top = (file: string) => file.split("/")[0];
+
 function faultOf({ from, to }: Arrow): string | null {
   const say = (why: string) => `${from} imports ${to}: ${why}`;
-  const top = (file: string) => file.split("/")[0];
   const inside = /^(shared|edge|backend|test|scripts)\//.test(to);
   if (top(from) === "shared" && !to.startsWith("shared/") && to !== "zod")
     return say("shared imports zod and nothing else");

@@ -1,10 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { z } from "zod";
+import type { z } from "zod";
 import { ApiError, toApiError } from "../../../shared/errors/api-error.ts";
-import { ERRORS } from "../../../shared/errors/registry.ts";
+import { ERRORS, type ErrorCode } from "../../../shared/errors/registry.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import { chatRequestSchema } from "../../../shared/openai/chat.ts";
 
+const codes = Object.keys(ERRORS).filter((code): code is ErrorCode => code in ERRORS);
 const refusal = (schema: z.ZodType, value: unknown) => {
   const result = schema.safeParse(value);
   if (result.success) throw new Error("was accepted");
@@ -18,7 +19,7 @@ const chat = (change: Record<string, unknown>) => ({
 
 describe("errors", () => {
   it("always have the four members of OpenAI's body", () => {
-    for (const code of Object.keys(ERRORS) as (keyof typeof ERRORS)[]) {
+    for (const code of codes) {
       const body = new ApiError(code).toBody();
       expect(Object.keys(body.error).toSorted()).toEqual(["code", "message", "param", "type"]);
       expect(body.error.code).toBe(code);
@@ -26,9 +27,8 @@ describe("errors", () => {
   });
 
   it("carry a wait of at least a second exactly when they can be retried", () => {
-    for (const [code, definition] of Object.entries(ERRORS)) {
-      const error = new ApiError(code as keyof typeof ERRORS);
-      expect(error.retryAfterSeconds === null, code).toBe(!definition.retryable);
+    for (const code of codes) {
+      expect([code, new ApiError(code).retryAfterSeconds === null]).toEqual([code, !ERRORS[code].retryable]);
     }
   });
 

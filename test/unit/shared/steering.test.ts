@@ -85,11 +85,12 @@ describe("the receipt", () => {
   });
 });
 
+const fault = (value: unknown) => {
+  const result = steeringSchema.safeParse(value);
+  return result.success ? null : result.error.issues;
+};
+
 describe("the steering member", () => {
-  const fault = (value: unknown) => {
-    const result = steeringSchema.safeParse(value);
-    return result.success ? null : result.error.issues;
-  };
   it.each([
     ["one set", { sae_id: "a", features: [{ index: 1, strength: -3.5 }] }],
     [
