@@ -4,6 +4,7 @@ import { ApiError, toApiError } from "../../../shared/errors/api-error.ts";
 import { ERRORS, type ErrorCode } from "../../../shared/errors/registry.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import { chatRequestSchema } from "../../../shared/openai/chat.ts";
+import { filesBelow, textOf } from "../../support/source-tree.ts";
 
 const codes = Object.keys(ERRORS).filter((code): code is ErrorCode => code in ERRORS);
 const refusal = (schema: z.ZodType, value: unknown) => {
@@ -56,5 +57,16 @@ describe("errors", () => {
 
   it("take null for a member that was not given", () => {
     expect(chatRequestSchema.safeParse(chat({ stop: null, max_tokens: null, temperature: null })).success).toBe(true);
+  });
+});
+
+describe("the error registry", () => {
+  it("has no code that nothing uses", () => {
+    const sources = ["edge", "backend", "shared"]
+      .flatMap((folder) => filesBelow(folder, [".ts"]))
+      .filter((file) => file !== "shared/errors/registry.ts")
+      .map(textOf)
+      .join("\n");
+    expect(codes.filter((code) => !sources.includes(`"${code}"`))).toEqual([]);
   });
 });
