@@ -68,6 +68,8 @@
         "NAPI_VERSION=9",
         "NODE_ADDON_API_CPP_EXCEPTIONS",
         "NODE_ADDON_API_DISABLE_DEPRECATED",
+        # While the environment goes down nothing can be thrown into it; without this the process would abort instead.
+        "NODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS",
         "STEERAGE_LLAMA_RELEASE=\"<(llama_release)\""
       ],
       "cflags!": ["-fno-exceptions"],

@@ -28,6 +28,9 @@ const RTLD_NODELETE = 0x1000;
 const LIBRARIES = ["libggml-base.so", "libllama-common.so"];
 const ADDON = join("backend", "native", "build", "Release", "steerage_native.node");
 
+/** Two variants have libraries of the same names: the addon would run on whichever came first. */
+let loadedVariant: NativeVariant | null = null;
+
 const binsModuleSchema = z.object({ getBinsDir: z.custom<() => unknown>((value) => typeof value === "function") });
 const binsDirSchema = z.object({ binsDir: z.string() });
 const buildMetadataSchema = z.object({
@@ -74,7 +77,11 @@ export async function librariesDirectory(variant: NativeVariant): Promise<string
  * first. One variant per process; call it once.
  */
 export async function loadNative(options: LoadOptions): Promise<NativeAddon> {
+  if (loadedVariant !== null && loadedVariant !== options.variant) {
+    throw new NativeLoadError(`this process runs on the ${loadedVariant} libraries already`);
+  }
   const directory = await librariesDirectory(options.variant);
+  loadedVariant = options.variant;
   const addonPath = options.addonPath ?? findAddon();
   openLibraries(directory);
   const addon = openAddon(addonPath);

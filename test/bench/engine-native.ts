@@ -85,7 +85,7 @@ class Bench {
   /** Median tokens per second over `rounds`, after one round to warm up. */
   async measure(streams: number, mode: Mode, rounds: number): Promise<number> {
     let pending = 0;
-    let done: () => void = () => undefined;
+    let done: (() => void) | null = null;
     const context = await this.#model.createContext({
       sequenceCount: streams,
       cellCount: CELLS_PER_STREAM * streams,
@@ -98,7 +98,7 @@ class Bench {
           if (errorMessage !== null) throw new Error(errorMessage);
           pending--;
         }
-        if (finished.length > 0 && pending === 0) done();
+        if (finished.length > 0 && pending === 0) done?.();
       },
     });
     const rates: number[] = [];

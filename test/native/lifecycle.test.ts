@@ -64,6 +64,10 @@ describe("the life of models and contexts", () => {
     ["ends by itself with an idle context open", ""],
     ["ends in the middle of a job", "setTimeout(() => process.exit(0), 50);"],
     ["ends in the middle of opening a context", "void open(); process.exit(0);"],
+    [
+      "ends right behind a failed call that wrote log lines",
+      "await openModel('/dev/null').catch(() => process.exit(0));",
+    ],
   ])("lets the process %s", (_, ending) => {
     const script = `
       const { DEMO_Q8, NativeSession, openModel } = await import(${JSON.stringify(

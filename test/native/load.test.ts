@@ -59,6 +59,12 @@ describe("the built addon", () => {
     }
   });
 
+  it("refuses to mix two variants in one process", async () => {
+    await nativeAddon();
+    const failure = await loadNative({ variant: "vulkan", onLog: () => undefined }).catch((error: unknown) => error);
+    expect(nativeErrorCode(failure)).toBe("backend_load_failed");
+  });
+
   it("refuses to start a second folder of backends in one process", async () => {
     const addon = await nativeAddon();
     const options = { backendsDirectory: "/nowhere", onLog: () => undefined };

@@ -352,7 +352,7 @@ void DecodeLoop::afterToken(Job& job, int32_t token, size_t textStart, StepEvent
     finished.stopIndex = stop->stopIndex;
     finished.textEndBytes = stop->textEndBytes;
     finish(job, std::move(finished), events);
-  } else if (job.sampledTokens >= job.options.maxTokens) {
+  } else if (job.sampledTokens >= job.options.maxTokens || job.nextPosition() >= model_->positionLimit()) {
     finish(job, FinishReason::Length, events);
   }
 }

@@ -55,6 +55,10 @@ Napi::Function EmbedderObject::define(Napi::Env env) {
 
 Napi::Value EmbedderObject::create(Napi::Env env, std::shared_ptr<ModelHandle> model, const Napi::Value& value) {
   const EmbedderSettings settings = readSettings(ObjectReader(value, "options"));
+  if (settings.contextLength > model->positionLimit()) {
+    throw NativeError(ErrorCode::InvalidArgument, "options.contextLength is beyond the model's " +
+                                                      std::to_string(model->positionLimit()) + " positions");
+  }
   auto slot = std::make_shared<std::shared_ptr<Embedder>>();
   // Counted as in use from now on; handed back once the embedder counts for itself.
   auto use = std::make_shared<std::unique_ptr<ModelUse>>(std::make_unique<ModelUse>(model));

@@ -36,6 +36,9 @@ class JobReader {
     options.tokens = job.integers("tokens");
     if (options.tokens.empty()) refuse("job.tokens must not be empty");
     for (const int32_t token : options.tokens) model_.requireToken(token, "job.tokens");
+    if (static_cast<int64_t>(options.tokens.size()) > model_.positionLimit()) {
+      refuse("job.tokens is longer than the model's " + std::to_string(model_.positionLimit()) + " positions");
+    }
     options.keepTokens = job.integer("keepTokens", 0, static_cast<int64_t>(options.tokens.size()) - 1);
     options.maxTokens = job.integer("maxTokens", 1, INT32_MAX);
     options.ignoreEndOfGeneration = job.boolean("ignoreEndOfGeneration");

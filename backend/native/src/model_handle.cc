@@ -85,6 +85,10 @@ std::vector<int32_t> ModelHandle::tokenize(const std::string& text, bool addSpec
   return tokens;
 }
 
+int ModelHandle::positionLimit() const {
+  return llama_model_rope_type(model_) == LLAMA_ROPE_TYPE_NONE ? facts_.trainingContextLength : INT32_MAX;
+}
+
 void ModelHandle::requireToken(llama_token token, const char* what) const {
   if (token >= 0 && token < facts_.vocabularySize) return;
   throw NativeError(ErrorCode::InvalidArgument, std::string(what) + ": token " + std::to_string(token) +

@@ -55,6 +55,8 @@ class ModelHandle {
   /// Appends the token's bytes. The token must lie inside the vocabulary.
   void appendTokenBytes(llama_token token, bool renderSpecial, std::string& out) const;
   void requireToken(llama_token token, const char* what) const;
+  /// Positions below this one exist. Only learned position tables end; the graph would abort the process beyond.
+  int positionLimit() const;
   int uses() const { return uses_.load(); }
 
  private:
