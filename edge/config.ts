@@ -41,6 +41,11 @@ const authSchema = z.strictObject({
   default_price: priceSchema.prefault({}).describe("The price of models that `pricing` does not name."),
   flush_interval: duration("1s").describe("How often the usage journal is written to the database."),
   batch_size: z.int().min(1).default(500).describe("Most usage rows in one transaction."),
+  buffer_size: z
+    .int()
+    .min(1)
+    .default(10_000)
+    .describe("Most usage rows that wait in memory while the database is away; more of them wait in the journal."),
 });
 
 const timeoutsSchema = z.strictObject({

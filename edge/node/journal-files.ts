@@ -24,19 +24,22 @@ export async function segmentsIn(folder: string): Promise<number[]> {
  * a segment that is deleted meanwhile has all its rows in the database.
  */
 export async function readJournalFiles(folder: string, take: (entry: unknown, segment: number) => void): Promise<void> {
-  for (const segment of await segmentsIn(folder)) {
-    const text = await unlessMissing(readFile(segmentFile(folder, segment), "utf8"), "");
-    for (const line of text.split("\n")) {
-      if (line === "") continue;
-      let entry: unknown;
-      try {
-        entry = JSON.parse(line);
-      } catch {
-        // Torn by the end of the process or by a full disk; what follows it is whole again.
-        continue;
-      }
-      take(entry, segment);
+  for (const segment of await segmentsIn(folder)) await readSegment(folder, segment, (entry) => take(entry, segment));
+}
+
+/** The same for one segment; none of its lines when it is gone. */
+export async function readSegment(folder: string, segment: number, take: (entry: unknown) => void): Promise<void> {
+  const text = await unlessMissing(readFile(segmentFile(folder, segment), "utf8"), "");
+  for (const line of text.split("\n")) {
+    if (line === "") continue;
+    let entry: unknown;
+    try {
+      entry = JSON.parse(line);
+    } catch {
+      // Torn by the end of the process or by a full disk; what follows it is whole again.
+      continue;
     }
+    take(entry);
   }
 }
 

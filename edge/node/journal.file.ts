@@ -3,7 +3,7 @@ import { open, unlink } from "node:fs/promises";
 import { promisify } from "node:util";
 import type { Journal } from "../ports/journal.ts";
 import { lockFolder } from "./folder-lock.ts";
-import { readJournalFiles, segmentFile, segmentsIn } from "./journal-files.ts";
+import { readJournalFiles, readSegment, segmentFile, segmentsIn } from "./journal-files.ts";
 
 export interface FileJournalOptions {
   readonly folder: string;
@@ -56,6 +56,11 @@ export class FileJournal implements Journal {
 
   replay(take: (entry: unknown, segment: number) => void): Promise<void> {
     return readJournalFiles(this.#folder, take);
+  }
+
+  read(segment: number, take: (entry: unknown) => void): Promise<void> {
+    this.writeOut();
+    return readSegment(this.#folder, segment, take);
   }
 
   append(entry: object): number {

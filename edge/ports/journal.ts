@@ -8,6 +8,11 @@ export interface Journal {
    * Called once, before the first append.
    */
   replay(take: (entry: unknown, segment: number) => void): Promise<void>;
+  /**
+   * Hands one segment out again, for what did not fit in memory. Without it the ledger keeps everything in memory that
+   * the database does not have.
+   */
+  read?(segment: number, take: (entry: unknown) => void): Promise<void>;
   /** Answers the segment that holds the entry. Never refuses: what was let in must be able to end. */
   append(entry: object): number;
   /** Hands the lines appended so far to the system at once: they survive the end of this process. */

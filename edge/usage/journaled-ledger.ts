@@ -15,6 +15,8 @@ export interface LedgerSettings {
   readonly flushIntervalMs: number;
   /** `auth.batch_size`: requests per transaction. */
   readonly batchSize: number;
+  /** `auth.buffer_size`: final requests that wait in memory for the database; more of them wait in the journal only. */
+  readonly bufferSize: number;
   /** How long a settled request waits for the machine's report before the edge's own count stands. */
   readonly reportWaitMs: number;
   /** The same for a request that an edge left behind when it died. */
@@ -61,7 +63,7 @@ const DIFFERENCE_RANGE_MS = 24 * 3_600_000;
  */
 export class JournaledLedger implements Ledger {
   readonly #deps: JournaledLedgerDeps;
-  readonly #book = new LedgerBook();
+  readonly #book: LedgerBook;
   /** Requests of a former run, by the time at which they are given up. */
   readonly #orphans = new Map<string, number>();
   /** Requests of a former run that were not final when this one began: budgets were not told of them. */
@@ -74,6 +76,7 @@ export class JournaledLedger implements Ledger {
 
   constructor(deps: JournaledLedgerDeps) {
     this.#deps = deps;
+    this.#book = new LedgerBook(deps.journal.read === undefined ? undefined : deps.settings.bufferSize);
   }
 
   /**
@@ -219,7 +222,10 @@ export class JournaledLedger implements Ledger {
     if (clock.monotonicMs() < this.#storeAgainAtMs) return;
     for (;;) {
       const taken = this.#book.take(settings.batchSize);
-      if (taken === null) return;
+      if (taken === null) {
+        if (await this.#readSpilled()) continue;
+        return;
+      }
       try {
         await store.record(taken.batch);
         taken.confirm();
@@ -234,13 +240,33 @@ export class JournaledLedger implements Ledger {
     }
   }
 
+  /** Brings back what did not fit in memory, one segment at a time; false when there is nothing to bring. */
+  async #readSpilled(): Promise<boolean> {
+    const { journal, logger } = this.#deps;
+    const segment = this.#book.spilledSegment;
+    if (segment === null || journal.read === undefined) return false;
+    if (segment === journal.segments().newest) journal.rotate();
+    if (segment === journal.segments().newest) return false;
+    try {
+      await journal.read(segment, (line) => {
+        const entry = journalEntrySchema.safeParse(line);
+        if (entry.success) this.#book.reapply(entry.data, segment);
+      });
+    } catch (thrown) {
+      logger.error("a journal segment could not be read again", { segment }, thrown);
+      return false;
+    }
+    this.#book.reread(segment);
+    return true;
+  }
+
   async #releaseSegments(): Promise<void> {
     const { journal } = this.#deps;
     let { oldest, newest } = journal.segments();
     if (this.#book.oldestNeededSegment() === null) {
       journal.rotate();
       newest = journal.segments().newest;
-    } else if (newest - oldest > CARRY_ABOVE_SEGMENTS && this.#backOffMs === 0) {
+    } else if (newest - oldest > CARRY_ABOVE_SEGMENTS && this.#backOffMs === 0 && this.#book.spilledSegment === null) {
       this.#book.carry(newest, (entry) => journal.append(entry));
       await journal.sync();
     }

@@ -46,6 +46,18 @@ export class LedgerBook {
   readonly #counters = new Map<string, HostCounterRow>();
   readonly #dirtyCounters = new Map<string, Pinned<HostCounterRow>>();
   readonly #late = new Map<string, Pinned<LateReport>>();
+  readonly #maxWaiting: number;
+  /** The oldest and the newest segment with lines that are kept in the journal only. */
+  #spilled: { from: number; to: number } | null = null;
+  #isRereading = false;
+
+  /**
+   * `maxWaiting` bounds the final requests that wait in memory for the database. More of them stay in the journal only,
+   * to be read again segment by segment.
+   */
+  constructor(maxWaiting = Number.POSITIVE_INFINITY) {
+    this.#maxWaiting = maxWaiting;
+  }
 
   apply(entry: JournalEntry, segment: number): readonly Settlement[] {
     switch (entry.kind) {
@@ -171,12 +183,34 @@ export class LedgerBook {
     }
   }
 
+  /** The segment that must be read again next, since some of its lines were not kept in memory; null for none. */
+  get spilledSegment(): number | null {
+    return this.#spilled?.from ?? null;
+  }
+
+  /** Applies a line that was applied before, without spilling it again: one segment at a time fits in memory. */
+  reapply(entry: JournalEntry, segment: number): void {
+    this.#isRereading = true;
+    try {
+      this.apply(entry, segment);
+    } finally {
+      this.#isRereading = false;
+    }
+  }
+
+  /** This segment was read again; nothing is written to it any more. */
+  reread(segment: number): void {
+    if (this.#spilled === null || this.#spilled.from > segment) return;
+    this.#spilled = this.#spilled.to > segment ? { ...this.#spilled, from: segment + 1 } : null;
+  }
+
   /** The oldest segment with a line that the database does not have; null when there is none. */
   oldestNeededSegment(): number | null {
     let oldest: number | null = null;
     const see = (segment: number): void => {
       if (oldest === null || segment < oldest) oldest = segment;
     };
+    if (this.#spilled !== null) see(this.#spilled.from);
     for (const held of this.#held.values()) if (this.#isNeeded(held)) see(held.segment);
     for (const pinned of this.#dirtyCounters.values()) see(pinned.segment);
     for (const pinned of this.#late.values()) see(pinned.segment);
@@ -209,6 +243,11 @@ export class LedgerBook {
     return held.recorded < held.version || held.costNanoUsd === null;
   }
 
+  #spill(from: number, to: number): void {
+    const former = this.#spilled ?? { from, to };
+    this.#spilled = { from: Math.min(former.from, from), to: Math.max(former.to, to) };
+  }
+
   #open(opened: OpenedRequest, segment: number): void {
     if (this.#held.has(opened.requestId)) return;
     const account = { opened, started: new Map(), reports: new Map(), settled: null, waitedAtMs: null };
@@ -220,6 +259,11 @@ export class LedgerBook {
     for (const ended of entry.ended) {
       const report = { host: entry.host, ended, atMs: entry.atMs };
       if (!this.#held.has(ended.request_id)) {
+        if (this.#spilled !== null && !this.#isRereading) {
+          // It may be one of those that were spilled: they are told apart when both are read again.
+          this.#spill(segment, segment);
+          continue;
+        }
         const row = { attempt: reportedRow(report, null), reportedAtMs: entry.atMs };
         this.#late.set(lateKey(ended.request_id, ended.attempt), { row, segment });
         continue;
@@ -264,6 +308,11 @@ export class LedgerBook {
       return [];
     }
     this.#waiting.delete(requestId);
+    if (this.#dirty.size > this.#maxWaiting && !this.#isRereading) {
+      this.#dirty.delete(requestId);
+      this.#held.delete(requestId);
+      this.#spill(held.segment, segment);
+    }
     const formerCostNanoUsd = held.costNanoUsd;
     held.costNanoUsd = BigInt(row.costNanoUsd);
     if (formerCostNanoUsd === held.costNanoUsd) return [];

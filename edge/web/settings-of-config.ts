@@ -164,7 +164,8 @@ export function limitDefaults({ auth, router }: EdgeConfig): LimitDefaults {
 }
 
 export function ledgerSettings({ auth }: EdgeConfig): LedgerSettings {
-  return { flushIntervalMs: auth.flush_interval, batchSize: auth.batch_size, ...LEDGER_WAITS };
+  const { flush_interval: flushIntervalMs, batch_size: batchSize, buffer_size: bufferSize } = auth;
+  return { flushIntervalMs, batchSize, bufferSize, ...LEDGER_WAITS };
 }
 
 /** How many verdicts on keys are kept. */

@@ -1,5 +1,5 @@
 import { spawn } from "node:child_process";
-import { appendFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { once } from "node:events";
 import path from "node:path";
 import { pathToFileURL } from "node:url";
@@ -73,6 +73,22 @@ describe("a journal in files", () => {
     expect(await numbers()).toEqual([1]);
     appendFileSync(segmentFile(folder, 1), '\n{"number":3}\n');
     expect(await numbers()).toEqual([1, 3]);
+  });
+
+  it("keeps lines in memory while the disk refuses them, lets nothing new in, and writes them when it can", async () => {
+    const journal = await FileJournal.open({ folder });
+    // A folder stands where the first segment belongs.
+    mkdirSync(segmentFile(folder, 1));
+    journal.append({ number: 1 });
+    journal.writeOut();
+    journal.append({ number: 2 });
+    expect(journal.hasRoom()).toBe(false);
+    await expect(journal.sync()).rejects.toThrow("EISDIR");
+    rmdirSync(segmentFile(folder, 1));
+    await journal.sync();
+    expect(journal.hasRoom()).toBe(true);
+    expect(await numbers()).toEqual([1, 2]);
+    await journal.close();
   });
 
   it("leaves files that are not its own alone", async () => {

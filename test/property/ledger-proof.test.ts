@@ -92,7 +92,7 @@ class World {
         priceVersion: (prices, atMs) => store.priceVersion(prices, atMs),
       },
       edge: "edge",
-      settings: { flushIntervalMs: 1_000_000_000, batchSize: 3, ...LEDGER_WAITS },
+      settings: { flushIntervalMs: 1_000_000_000, batchSize: 3, bufferSize: 2, ...LEDGER_WAITS },
       onSettled: () => undefined,
     });
   }

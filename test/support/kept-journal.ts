@@ -23,6 +23,9 @@ export class KeptJournal implements Journal {
   async replay(take: (entry: unknown, segment: number) => void): Promise<void> {
     for (const { text, segment } of this.former) take(JSON.parse(text), segment);
   }
+  async read(segment: number, take: (entry: unknown) => void): Promise<void> {
+    for (const line of this.lines.filter((one) => one.segment === segment)) take(JSON.parse(line.text));
+  }
   append(entry: object): number {
     this.lines.push({ text: JSON.stringify(entry), segment: this.#segments.newest });
     return this.#segments.newest;

@@ -29,6 +29,7 @@ describe("the edge's configuration", () => {
         default_tpm: 1_000_000,
         flush_interval: 1_000,
         batch_size: 500,
+        buffer_size: 10_000,
       },
       router: {
         retries: 2,

@@ -62,7 +62,7 @@ async function start(former: readonly JournalLine[] = []): Promise<Run> {
       priceVersion: unused,
     },
     edge: "edge",
-    settings: { flushIntervalMs: 1_000, batchSize: 3, ...LEDGER_WAITS },
+    settings: { flushIntervalMs: 1_000, batchSize: 3, bufferSize: 5, ...LEDGER_WAITS },
     onSettled: (entry) => settled.push(entry),
     onAdjusted: (entry) => adjusted.push(entry),
   });
@@ -289,7 +289,7 @@ describe("a machine's report", () => {
 });
 
 describe("while the database is away", () => {
-  it("rows wait and are written when it is back, in batches", async () => {
+  it("rows wait, in memory or beyond its bound in the journal, and are written in batches when it is back", async () => {
     const { ledger, journal } = await start();
     store.away = true;
     for (let at = 0; at < 7; at += 1) {
@@ -302,7 +302,7 @@ describe("while the database is away", () => {
     store.away = false;
     for (let second = 0; second < 4; second += 1) await tick();
     expect(store.usage.size).toBe(7);
-    expect(store.batches.map(({ usage }) => usage.length)).toEqual([3, 3, 1]);
+    expect(store.batches.map(({ usage }) => usage.length)).toEqual([3, 2, 2]);
     expect(lines.filter((line) => line.includes('"level":"error"'))).toHaveLength(1);
     expect(journal.lines).toEqual([]);
   });
