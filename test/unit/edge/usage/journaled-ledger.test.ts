@@ -307,6 +307,31 @@ describe("while the database is away", () => {
     expect(journal.lines).toEqual([]);
   });
 
+  it("a report about a row that is only in the journal finds it there", async () => {
+    const { ledger, journal } = await start();
+    store.away = true;
+    for (let at = 0; at < 8; at += 1) {
+      ledger.open(opened(`r${at}`));
+      ledger.attemptStarted(onHost(`r${at}`));
+      ledger.settle(settledRequest(`r${at}`, { attempts: [endedAttempt(`r${at}`, { exactness: "counted" })] }));
+    }
+    journal.rotate();
+    journal.append({ kind: "waited", requestId: "none", atMs: 0 });
+    journal.rotate();
+    const ended = Array.from({ length: 8 }, (_, at) => endedRequest(`r${at}`, { computed_completion: 30 + at }));
+    expect(ledger.acceptReport("gpu-1", ended, [])).toHaveLength(8);
+    store.away = false;
+    for (let second = 0; second < 4; second += 1) await tick();
+    expect([...store.usage.values()].map((row) => [row.exactness, row.completionTokens])).toEqual(
+      expect.arrayContaining(Array.from({ length: 8 }, (_, at) => ["exact", 30 + at])),
+    );
+    expect([...store.attempts.values()].map(({ unbilledReason }) => unbilledReason)).toEqual(
+      Array.from({ length: 8 }, () => null),
+    );
+    expect(store.batches.flatMap(({ lateReports }) => lateReports)).toEqual([]);
+    expect(journal.lines).toEqual([]);
+  });
+
   it("asks it less and less often", async () => {
     const { ledger } = await start();
     let tries = 0;
