@@ -20,8 +20,9 @@ export interface Money {
 }
 
 /**
- * Opens database, journal, limits and ledger, in the order in which budgets miss nothing: first what the database
- * knows, then what only the journal knew. `onSettled` hears of every settlement from then on.
+ * Opens database, journal, limits and ledger, in the order in which budgets miss nothing and count nothing twice: the
+ * ledger's start writes what only the journal knew, then the database tells what was spent, and `onAdjusted` tells
+ * what settles later of a former run. `onSettled` hears of every settlement from then on.
  */
 export async function openMoney(
   loaded: LoadedConfig,
@@ -36,7 +37,6 @@ export async function openMoney(
   closers.add(() => closeJournal());
 
   const limits = new MemoryLimits(clock, settings.limitDefaults(config));
-  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
   const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
   const ledger = new JournaledLedger({
     clock,
@@ -55,5 +55,6 @@ export async function openMoney(
   });
   closeJournal = () => ledger.close();
   await ledger.start();
+  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
   return { store, limits, ledger, priceVersion };
 }
