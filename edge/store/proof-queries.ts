@@ -50,7 +50,7 @@ export async function proofSnapshot(database: Database, request: ProofRequest): 
     .select({ rows: sql`count(*)`.mapWith(Number) })
     .from(attempts)
     .leftJoin(usage, eq(usage.requestId, attempts.requestId))
-    .where(and(isNull(attempts.unbilledReason), isNull(usage.requestId)));
+    .where(and(isNull(attempts.unbilledReason), isNull(usage.requestId), within(attempts.endedHour, request)));
   return {
     attempts: reported.map((row) => ({ ...row, epoch: row.epoch ?? 0, hourMs: row.hourMs ?? 0 })),
     counters: counters.map(({ hour, ...row }) => ({ ...row, hourMs: hour })),
