@@ -1,6 +1,7 @@
 /**
  * Tokens per second of the native core in process, with no, additive and sensing hooks, beside a bare C++ loop on the
- * same libraries, model, prompt and sampler. Measurements are interleaved, because a shared machine drifts.
+ * same libraries, model, prompt and sampler. Measurements are interleaved, because a shared machine drifts; CPU time per
+ * token stands beside the rate, because it tells the two apart even when others use the cores.
  *
  * usage: node dist/test/bench/engine-native.js [--json] [--model FILE.gguf] [--threads N] [--rounds N]
  */
@@ -17,6 +18,7 @@ const STREAMS = [1, 4, 16];
 const TOKENS_PER_STREAM = 96;
 const CELLS_PER_STREAM = 512;
 const BATCH_TOKENS = 512;
+const ROUNDS_PER_PASS = 5;
 const HOOKED_LAYER = 1;
 const SENSED_FEATURES = 16;
 const SAE_FEATURES = 512;
@@ -60,6 +62,21 @@ function buildBaseline(libraries: string): string {
   return program;
 }
 
+/** What one measurement gives: tokens per second of the median round, CPU microseconds per token over all rounds. */
+interface Measured {
+  readonly rate: number;
+  readonly cpuUs: number;
+}
+
+function medianOf(all: readonly Measured[]): Measured {
+  return { rate: median(all.map(({ rate }) => rate)), cpuUs: median(all.map(({ cpuUs }) => cpuUs)) };
+}
+
+function runBaseline(program: string, args: readonly (string | number)[]): Measured {
+  const [rate = 0, cpuUs = 0] = execFileSync(program, args.map(String), { encoding: "utf8" }).split(" ").map(Number);
+  return { rate, cpuUs };
+}
+
 /** One open context and what it needs to run a whole round of streams. */
 class Bench {
   readonly #model: NativeModel;
@@ -82,8 +99,8 @@ class Bench {
     });
   }
 
-  /** Median tokens per second over `rounds`, after one round to warm up. */
-  async measure(streams: number, mode: Mode, rounds: number): Promise<number> {
+  /** Measures `rounds` rounds after one to warm up. */
+  async measure(streams: number, mode: Mode, rounds: number): Promise<Measured> {
     let pending = 0;
     let done: (() => void) | null = null;
     const context = await this.#model.createContext({
@@ -102,7 +119,9 @@ class Bench {
       },
     });
     const rates: number[] = [];
+    let cpuBefore = process.cpuUsage();
     for (let round = 0; round <= rounds; round++) {
+      if (round === 1) cpuBefore = process.cpuUsage();
       const jobs = Array.from({ length: streams }, (_, i) => this.#job(round * streams + i + 1, i, mode));
       pending = streams;
       const ended = new Promise<void>((finish) => {
@@ -114,8 +133,9 @@ class Bench {
       const seconds = (performance.now() - startMs) / 1000;
       if (round > 0) rates.push((streams * TOKENS_PER_STREAM) / seconds);
     }
+    const { user, system } = process.cpuUsage(cpuBefore);
     await context.dispose();
-    return median(rates);
+    return { rate: median(rates), cpuUs: (user + system) / (rounds * streams * TOKENS_PER_STREAM) };
   }
 
   #job(jobId: number, sequenceId: number, mode: Mode): GenerationJob {
@@ -174,23 +194,25 @@ async function main(): Promise<void> {
   const bench = new Bench(addon, model, threads);
   const rows: Record<string, number>[] = [];
   for (const streams of STREAMS) {
-    const base: number[] = [];
-    const rates = new Map<Mode, number[]>(MODES.map((mode) => [mode, []]));
+    const base: Measured[] = [];
+    const native = new Map<Mode, Measured[]>(MODES.map((mode) => [mode, []]));
     for (let pass = 0; pass < rounds; pass++) {
-      const args = [flags.model, libraries, streams, threads, TOKENS_PER_STREAM, 5].map(String);
-      base.push(Number(execFileSync(baseline, args, { encoding: "utf8" })));
-      for (const mode of MODES) rates.get(mode)?.push(await bench.measure(streams, mode, 5));
+      const args = [flags.model, libraries, streams, threads, TOKENS_PER_STREAM, ROUNDS_PER_PASS];
+      base.push(runBaseline(baseline, args));
+      for (const mode of MODES) native.get(mode)?.push(await bench.measure(streams, mode, ROUNDS_PER_PASS));
     }
-    const row: Record<string, number> = { streams, baseline: median(base) };
-    for (const [mode, values] of rates) {
-      row[mode] = median(values);
-      row[`${mode}_ratio`] = median(values) / median(base);
+    const yardstick = medianOf(base);
+    const row: Record<string, number> = { streams, baseline: yardstick.rate, baseline_cpu_us: yardstick.cpuUs };
+    const cells: string[] = [];
+    for (const [mode, all] of native) {
+      const { rate, cpuUs } = medianOf(all);
+      const ratio = rate / yardstick.rate;
+      const cpuRatio = yardstick.cpuUs / cpuUs;
+      Object.assign(row, { [mode]: rate, [`${mode}_ratio`]: ratio, [`${mode}_cpu_ratio`]: cpuRatio });
+      cells.push(`${mode} ${rate.toFixed(0)} (${ratio.toFixed(2)}, by CPU time ${cpuRatio.toFixed(2)})`);
     }
     rows.push(row);
-    if (flags.json) continue;
-    const cell = (mode: Mode): string =>
-      `${mode} ${(row[mode] ?? 0).toFixed(0)} (${(row[`${mode}_ratio`] ?? 0).toFixed(3)})`;
-    console.log(`${streams} streams: baseline ${median(base).toFixed(0)} tokens/s, ${MODES.map(cell).join(", ")}`);
+    if (!flags.json) console.log(`${streams} streams: baseline ${yardstick.rate.toFixed(0)}, ${cells.join(", ")}`);
   }
   if (flags.json) console.log(JSON.stringify({ model: flags.model, threads, rows }));
   await model.dispose();

@@ -113,7 +113,7 @@ ContextObject::~ContextObject() {
 void ContextObject::deliver(Napi::Env env, Napi::Function onStep, Delivery* delivery, StepEvents* data) {
   const std::unique_ptr<StepEvents> events(data);
   if (env == nullptr) return;
-  const Napi::Object out = delivery->writer.write(env, *events);
+  const Napi::Value out = delivery->writer.write(env, *events);
   if (delivery->owner != nullptr && !events->finished.empty()) {
     delivery->owner->jobsFinished(env, events->finished.size());
   }

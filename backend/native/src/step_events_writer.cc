@@ -43,6 +43,10 @@ Napi::Value writeCaptured(Napi::Env env, const CapturedRows& rows) {
   return out;
 }
 
+constexpr const char* kAssemble =
+    "(records, text, prompts, logprobs, sensed, captured, finished) =>"
+    " ({ records, text, prompts, logprobs, sensed, captured, finished })";
+
 const char* reasonName(FinishReason reason) {
   switch (reason) {
     case FinishReason::EndOfGeneration: return "end_of_generation";
@@ -75,6 +79,7 @@ StepEventsWriter::StepEventsWriter(Napi::Env env) {
   Napi::Array empty = Napi::Array::New(env, 0);
   empty.Freeze();
   emptyList_ = Napi::Persistent(empty.As<Napi::Object>());
+  assemble_ = Napi::Persistent(env.RunScript(kAssemble).As<Napi::Function>());
 }
 
 template <typename Item, typename Convert>
@@ -85,16 +90,16 @@ Napi::Value StepEventsWriter::list(Napi::Env env, const std::vector<Item>& items
   return array;
 }
 
-Napi::Object StepEventsWriter::write(Napi::Env env, const StepEvents& events) {
-  Napi::Object out = Napi::Object::New(env);
-  out.Set("records", toInt32Array(env, events.records));
-  out.Set("text", toUint8Array(env, events.text));
-  out.Set("prompts", list(env, events.prompts, writePrompt));
-  out.Set("logprobs", list(env, events.logprobs, writeLogprobs));
-  out.Set("sensed", list(env, events.sensed, writeSensed));
-  out.Set("captured", list(env, events.captured, writeCaptured));
-  out.Set("finished", list(env, events.finished, writeFinished));
-  return out;
+Napi::Value StepEventsWriter::write(Napi::Env env, const StepEvents& events) {
+  return assemble_.Call({
+      toInt32Array(env, events.records),
+      toUint8Array(env, events.text),
+      list(env, events.prompts, writePrompt),
+      list(env, events.logprobs, writeLogprobs),
+      list(env, events.sensed, writeSensed),
+      list(env, events.captured, writeCaptured),
+      list(env, events.finished, writeFinished),
+  });
 }
 
 }  // namespace steerage
