@@ -26,7 +26,7 @@ export async function runEngine(options: EngineOptions): Promise<void> {
   });
   const onLog = (level: NativeLogLevel, text: string) =>
     logger[LOG_LEVEL_OF[level]](text.trim(), { from: "llama.cpp" });
-  const addon = await loadNative({ variant: "cpu", onLog });
+  const addon = await loadNative({ variant: options.device, onLog });
   const engine = await startEngine(options, { addon, clock, logger });
   const stopped = new Promise<void>((resolve, reject) => {
     let asked = false;

@@ -47,6 +47,7 @@
         "src/model_object.cc",
         "src/native_error.cc",
         "src/ownership_check.cc",
+        "src/prefill_budget.cc",
         "src/runtime.cc",
         "src/sae_encoder.cc",
         "src/sae_object.cc",

@@ -108,6 +108,8 @@ export interface AppliedChat {
   readonly additionalStops: readonly string[];
   /** Opaque: hand it to `parse`. */
   readonly parser: string;
+  /** The template marks reasoning apart from the answer. */
+  readonly supportsThinking: boolean;
 }
 
 export interface ContextOptions {
@@ -153,7 +155,10 @@ export interface GenerationJob {
   jobId: number;
   /** The sequence must have no running job. */
   sequenceId: number;
-  /** Before anything else, take the cells [0, keepTokens) from this idle sequence (may be sequenceId itself). */
+  /**
+   * Before anything else, take the cells [0, keepTokens) from this sequence (may be sequenceId itself). It may be
+   * running: cells of its prompt do not change while it does.
+   */
   copyFromSequenceId: number;
   /**
    * Cells [0, keepTokens) are reused, all later cells of the sequence are dropped. At most tokens.length - 1. When they
@@ -171,6 +176,10 @@ export interface GenerationJob {
   sampler: SamplerOptions;
   /** Alternatives reported per token, 0 to 20; -1 reports no log-probabilities. */
   logprobs: number;
+  /** Report prompt tokens too, from the first computed one on; needs `logprobs` of at least 0. */
+  promptLogprobs: boolean;
+  /** Control tokens whose text belongs to the answer. */
+  renderedTokens: Int32Array;
   /** Every edit of one layer is computed from the same residual row and summed. */
   edits: readonly AdditiveEdit[];
   sensing: readonly SensingPlan[];
@@ -194,6 +203,8 @@ export interface SamplerOptions {
   /** Tokens the penalties look back on; -1 is the whole context. */
   penaltyWindow: number;
   logitBias: readonly { token: number; bias: number }[];
+  /** Only these may be sampled, and log-probabilities are over them alone; empty allows all. */
+  allowedTokens: Int32Array;
   /** GBNF, or empty. */
   grammar: string;
   grammarLazy: boolean;
@@ -236,6 +247,7 @@ export interface StepEvents {
   readonly text: Uint8Array;
   readonly prompts: readonly PromptProgress[];
   readonly logprobs: readonly TokenLogprobs[];
+  readonly promptLogprobs: readonly PromptLogprobs[];
   readonly sensed: readonly SensedRows[];
   readonly captured: readonly CapturedRows[];
   /** Comes after the job's last record; nothing about the job follows. */
@@ -252,6 +264,10 @@ export interface TokenLogprobs {
   readonly logprob: number;
   readonly topTokens: Int32Array;
   readonly topLogprobs: Float32Array;
+}
+/** The chances of the prompt token at `position`, given those before it; position 0 has none. */
+export interface PromptLogprobs extends TokenLogprobs {
+  readonly position: number;
 }
 /** Row r has counts[r] (feature, value) pairs, laid end to end in `indices` and `values`. */
 export interface SensedRows {
@@ -323,4 +339,4 @@ export interface NativeEmbedder {
 }
 
 /** The version of this file that the addon must report. */
-export const NATIVE_INTERFACE_VERSION = 1;
+export const NATIVE_INTERFACE_VERSION = 2;

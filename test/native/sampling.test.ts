@@ -72,6 +72,40 @@ describe("sampling", () => {
     expect(forced.logprobs[0]?.topTokens.length).toBe(0);
   });
 
+  it("samples only allowed tokens, with log-probabilities over them alone", async () => {
+    const free = await session.run({ tokens, maxTokens: 1, logprobs: 20 });
+    const [a = 0, b = 0] = free.logprobs[0]?.topTokens.subarray(5, 7) ?? [];
+    const sampler = { ...GREEDY, allowedTokens: Int32Array.of(b, a, a) };
+    const { logprobs, tokens: sampled } = await session.run({ tokens, maxTokens: 1, logprobs: 5, sampler });
+    expect(sampled).toEqual([a]);
+    expect([...(logprobs[0]?.topTokens ?? [])]).toEqual([a, b]);
+    const chances = [...(logprobs[0]?.topLogprobs ?? [])];
+    expect(chances.reduce((sum, logprob) => sum + Math.exp(logprob), 0)).toBeCloseTo(1, 5);
+    const [freeA = 0, freeB = 0] = free.logprobs[0]?.topLogprobs.subarray(5, 7) ?? [];
+    expect((chances[0] ?? 0) - (chances[1] ?? 0)).toBeCloseTo(freeA - freeB, 4);
+  });
+
+  it("tells the chances of a prompt's own tokens, which are those of a completion that samples them", async () => {
+    const grown = await session.run({ tokens, maxTokens: 80, logprobs: 2, ignoreEndOfGeneration: true });
+    const whole = Int32Array.from([...tokens, ...grown.tokens]);
+    const { promptLogprobs } = await session.run({ tokens: whole, maxTokens: 1, logprobs: 2, promptLogprobs: true });
+    expect(promptLogprobs.map(({ position }) => position)).toEqual([...whole.keys()].slice(1));
+    const ofCompletion = promptLogprobs.slice(tokens.length - 1);
+    for (const [at, { logprob, topTokens }] of ofCompletion.entries()) {
+      expect(logprob).toBeCloseTo(grown.logprobs[at]?.logprob ?? NaN, 2);
+      expect(topTokens[0]).toBe(grown.logprobs[at]?.topTokens[0]);
+    }
+  });
+
+  it("shows the text of a control token only where that is asked for", async () => {
+    const control = model.tokenize("<|im_start|>", false, true)[0] ?? 0;
+    expect(model.isControl(control)).toBe(true);
+    const sampler: SamplerOptions = { ...GREEDY, allowedTokens: Int32Array.of(control) };
+    const hidden = await session.run({ tokens, maxTokens: 2, sampler });
+    const shown = await session.run({ tokens, maxTokens: 2, sampler, renderedTokens: Int32Array.of(control) });
+    expect([hidden, shown].map(({ text }) => text.toString())).toEqual(["", "<|im_start|><|im_start|>"]);
+  });
+
   it("holds the answer to a grammar and ends when the grammar is through", async () => {
     const outcome = await session.run({
       tokens,

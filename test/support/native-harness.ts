@@ -7,6 +7,7 @@ import type {
   NativeAddon,
   NativeContext,
   NativeModel,
+  PromptLogprobs,
   SamplerOptions,
   StepEvents,
   TokenLogprobs,
@@ -60,6 +61,7 @@ export const GREEDY: SamplerOptions = {
   presencePenalty: 0,
   penaltyWindow: 64,
   logitBias: [],
+  allowedTokens: new Int32Array(0),
   grammar: "",
   grammarLazy: false,
   grammarTriggers: "",
@@ -71,6 +73,7 @@ export interface JobOutcome {
   readonly tokenPositions: number[];
   readonly text: Buffer;
   readonly logprobs: TokenLogprobs[];
+  readonly promptLogprobs: PromptLogprobs[];
   readonly sensed: Map<string, Map<number, number>>;
   /** Captured rows by "plan:position". */
   readonly captured: Map<string, Float32Array>;
@@ -83,6 +86,7 @@ interface OpenJob {
   readonly tokenPositions: number[];
   readonly pieces: Buffer[];
   readonly logprobs: TokenLogprobs[];
+  readonly promptLogprobs: PromptLogprobs[];
   readonly sensed: Map<string, Map<number, number>>;
   readonly captured: Map<string, Float32Array>;
   readonly promptProgress: number[];
@@ -136,6 +140,7 @@ export class NativeSession {
         tokenPositions: [],
         pieces: [],
         logprobs: [],
+        promptLogprobs: [],
         sensed: new Map(),
         captured: new Map(),
         promptProgress: [],
@@ -150,6 +155,8 @@ export class NativeSession {
       stopStrings: [],
       sampler: GREEDY,
       logprobs: -1,
+      promptLogprobs: false,
+      renderedTokens: new Int32Array(0),
       edits: [],
       sensing: [],
       capture: [],
@@ -180,6 +187,7 @@ function sortEvents(events: StepEvents, jobs: Map<number, OpenJob>): void {
   }
   for (const progress of events.prompts) jobs.get(progress.jobId)?.promptProgress.push(progress.computedTokens);
   for (const entry of events.logprobs) jobs.get(entry.jobId)?.logprobs.push(entry);
+  for (const entry of events.promptLogprobs) jobs.get(entry.jobId)?.promptLogprobs.push(entry);
   for (const rows of events.sensed) {
     let pair = 0;
     for (const [row, position] of rows.positions.entries()) {

@@ -13,6 +13,7 @@ import type {
   NativeErrorCode,
   NativeModel,
   NativeSae,
+  PromptLogprobs,
   PromptProgress,
   SensedRows,
   StepEvents,
@@ -54,6 +55,7 @@ interface ScriptedJob {
 interface OpenEvents {
   readonly prompts: PromptProgress[];
   readonly logprobs: TokenLogprobs[];
+  readonly promptLogprobs: PromptLogprobs[];
   readonly sensed: SensedRows[];
   readonly finished: JobFinished[];
 }
@@ -105,7 +107,7 @@ export class ScriptedContext implements NativeContext {
     if (this.#running.size === 0) return;
     const records: number[] = [];
     const text: number[] = [];
-    const lists: OpenEvents = { prompts: [], logprobs: [], sensed: [], finished: [] };
+    const lists: OpenEvents = { prompts: [], logprobs: [], promptLogprobs: [], sensed: [], finished: [] };
     for (const running of this.#running.values()) {
       const { job } = running;
       const end = (
@@ -138,6 +140,7 @@ export class ScriptedContext implements NativeContext {
       }
       if (running.sampled === 0) {
         lists.prompts.push({ jobId: job.jobId, computedTokens: job.tokens.length - job.keepTokens });
+        if (job.promptLogprobs) lists.promptLogprobs.push(...promptLogprobs(job));
       }
       lists.sensed.push(...sensedRows(running));
       const token = running.reply[running.sampled] ?? EOS;
@@ -165,6 +168,15 @@ export class ScriptedContext implements NativeContext {
     this.#onStep({ ...lists, captured: [], records: Int32Array.from(records), text: Uint8Array.from(text) });
     if (this.#running.size > 0) this.#wake();
   }
+}
+
+/** Every prompt token from the second on has the same chances. */
+function promptLogprobs(job: GenerationJob): PromptLogprobs[] {
+  const topTokens = new Int32Array(job.logprobs).fill(65);
+  const topLogprobs = new Float32Array(job.logprobs).fill(-1);
+  return [...job.tokens.keys()]
+    .slice(job.keepTokens + 1)
+    .map((position) => ({ jobId: job.jobId, position, logprob: -2, topTokens, topLogprobs }));
 }
 
 function firstStop({ job, bytes }: ScriptedJob): { index: number; at: number } | null {
@@ -219,6 +231,7 @@ class ScriptedChat implements NativeChat {
       preservedTokens: [],
       additionalStops: [],
       parser: "",
+      supportsThinking: false,
     };
   }
   parse(text: string): string {
@@ -306,7 +319,7 @@ export class ScriptedModel implements NativeModel {
 
 export function scriptedAddon(model: ScriptedModel): NativeAddon {
   return {
-    interfaceVersion: 1,
+    interfaceVersion: 2,
     llamaRelease: "scripted",
     initialize: () => undefined,
     loadModel: () => Promise.resolve(model),

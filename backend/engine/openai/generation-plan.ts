@@ -86,6 +86,8 @@ export function taskOf(plan: GenerationPlan, label: RequestLabel | null, salt: s
       stopStrings: plan.stopStrings,
       sampler: plan.sampler,
       logprobs: plan.logprobs,
+      promptLogprobs: false,
+      renderedTokens: new Int32Array(0),
       edits: plan.steering.edits,
       sensing:
         sensing === null

@@ -16,6 +16,8 @@ const engineShape = {
     .record(z.string().regex(/^\d{1,9}$/, "a token id is expected"), z.number().min(-100).max(100))
     .refine((bias) => Object.keys(bias).length <= MAX_BIASED_TOKENS, `at most ${MAX_BIASED_TOKENS} tokens`)
     .nullish(),
+  /** The answer is drawn from these tokens alone, and log-probabilities are over them: scoring in one pass. */
+  allowed_token_ids: z.array(z.int().min(0)).min(1).max(MAX_BIASED_TOKENS).nullish(),
 };
 
 const jsonSchema = z

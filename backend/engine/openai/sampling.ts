@@ -13,6 +13,7 @@ type SamplingRequest = Pick<
   | "presence_penalty"
   | "repetition_penalty"
   | "logit_bias"
+  | "allowed_token_ids"
 >;
 
 export interface SamplingContext {
@@ -36,6 +37,7 @@ export function samplerOf(request: SamplingRequest, context: SamplingContext): S
     presencePenalty: request.presence_penalty ?? 0,
     penaltyWindow: -1,
     logitBias: biasOf(request.logit_bias ?? {}, context.vocabularySize),
+    allowedTokens: allowedTokens(request.allowed_token_ids ?? [], context.vocabularySize),
     grammar: context.grammar,
     grammarLazy: false,
     grammarTriggers: "",
@@ -50,6 +52,15 @@ function biasOf(bias: Readonly<Record<string, number>>, vocabularySize: number):
       message: `'logit_bias': token ${token} is out of range; the vocabulary has ${vocabularySize} tokens.`,
       param: "logit_bias",
     });
+  });
+}
+
+function allowedTokens(ids: readonly number[], vocabularySize: number): Int32Array {
+  const place = ids.findIndex((id) => id >= vocabularySize);
+  if (place < 0) return Int32Array.from(ids);
+  throw new ApiError("invalid_value", {
+    message: `'allowed_token_ids[${place}]' is out of range; the vocabulary has ${vocabularySize} tokens.`,
+    param: `allowed_token_ids[${place}]`,
   });
 }
 

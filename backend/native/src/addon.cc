@@ -14,7 +14,7 @@ namespace steerage {
 
 namespace {
 
-constexpr int kInterfaceVersion = 1;
+constexpr int kInterfaceVersion = 2;
 
 Napi::Value initialize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {

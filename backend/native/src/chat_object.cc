@@ -47,6 +47,7 @@ Napi::Value ChatObject::apply(const Napi::CallbackInfo& call) {
     out.Set("preservedTokens", toStrings(env, applied.preservedTokens));
     out.Set("additionalStops", toStrings(env, applied.additionalStops));
     out.Set("parser", applied.parser);
+    out.Set("supportsThinking", applied.supportsThinking);
     return out;
   });
 }

@@ -118,6 +118,7 @@ ChatPrompt ChatTemplates::apply(const std::string& request) const {
     if (!params.grammar.empty()) applied.grammarTriggers = writeTriggers(params);
     applied.preservedTokens = params.preserved_tokens;
     applied.additionalStops = params.additional_stops;
+    applied.supportsThinking = params.supports_thinking;
     applied.parser = writeParser(params, !inputs.tools.empty());
     return applied;
   } catch (const std::exception& error) {

@@ -20,6 +20,8 @@ struct ChatPrompt {
   std::vector<std::string> preservedTokens;
   std::vector<std::string> additionalStops;
   std::string parser;
+  /// The template marks reasoning apart from the answer.
+  bool supportsThinking = false;
 };
 
 class ChatTemplates {

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "js_values.h"
 #include "logprobs.h"
@@ -15,6 +16,8 @@ namespace {
 // Return values of llama_decode that the loop tells apart.
 constexpr int kDecoded = 0;
 constexpr int kNoFreeCells = 1;
+// Rows of one step whose logits are kept for the log-probabilities of a prompt: each is a whole vocabulary of floats.
+constexpr int kPromptLogprobRows = 64;
 
 /// The jobs that own rows, each once, in batch order.
 std::vector<Job*> ownersOf(const std::vector<BatchRow>& rows) {
@@ -65,7 +68,7 @@ void DecodeLoop::submit(std::unique_ptr<Job> job) {
   if (stopping_) throw NativeError(ErrorCode::Disposed, "the context has been disposed");
   for (const auto& [id, sequence] : running_) {
     if (id == options.jobId) throw NativeError(ErrorCode::InvalidArgument, "job " + std::to_string(id) + " runs already");
-    if (sequence == options.sequenceId || sequence == options.copyFromSequenceId) {
+    if (sequence == options.sequenceId) {
       throw NativeError(ErrorCode::InvalidArgument, "sequence " + std::to_string(sequence) + " is busy");
     }
   }
@@ -172,6 +175,7 @@ bool DecodeLoop::reuseCells(const JobOptions& options) {
   const int sequence = options.sequenceId;
   const int keep = options.keepTokens;
   if (keep > 0 && options.copyFromSequenceId != sequence) {
+    // The lender may be running: its prompt cells stay as they are while it does.
     llama_memory_seq_rm(memory(), sequence, -1, -1);
     llama_memory_seq_cp(memory(), options.copyFromSequenceId, sequence, 0, keep);
   }
@@ -199,6 +203,10 @@ void DecodeLoop::endEverything(std::vector<Command>& commands, StepEvents& event
 void DecodeLoop::step(StepEvents& events) {
   planBatch();
   if (batch_.rows().empty()) return;
+  const auto begun = std::chrono::steady_clock::now();
+  const auto isPrompt = [](const BatchRow& row) { return !row.job->promptDone(); };
+  const int carried = static_cast<int>(batch_.rows().size());
+  const int promptRows = static_cast<int>(std::count_if(batch_.rows().begin(), batch_.rows().end(), isPrompt));
   try {
     decodeBatch(events);
   } catch (...) {
@@ -209,6 +217,8 @@ void DecodeLoop::step(StepEvents& events) {
       if (!job->finished) fail(*job, error.code(), error.what(), events);
     }
   }
+  prefill_.record(carried - promptRows, promptRows,
+                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   counters_.steps++;
   counters_.ownershipChecks = hook_.check().checkedMicroBatches();
   counters_.hookCalls = hook_.hookCalls();
@@ -221,21 +231,26 @@ void DecodeLoop::planBatch() {
     if (!slot || slot->sampledTokens == 0) continue;
     batch_.add({slot->lastToken, slot->nextPosition(), slot->options.sequenceId, true, true, slot.get()});
   }
+  const int decoding = static_cast<int>(batch_.rows().size());
+  const int mostRows = decoding + prefill_.rows(decoding, batch_.room());
   for (Job* job : waitingPrompts_) {
-    if (batch_.room() == 0) break;
-    addPromptRows(*job);
+    const int budget = mostRows - static_cast<int>(batch_.rows().size());
+    if (budget == 0) break;
+    addPromptRows(*job, budget);
   }
 }
 
-void DecodeLoop::addPromptRows(Job& job) {
+void DecodeLoop::addPromptRows(Job& job, int budget) {
   const std::vector<int32_t>& tokens = job.options.tokens;
-  const int end = std::min(static_cast<int>(tokens.size()), job.promptInCells + batch_.room());
+  const bool told = job.options.promptLogprobs;
+  const int rows = told ? std::min(budget, kPromptLogprobRows) : budget;
+  const int end = std::min(static_cast<int>(tokens.size()), job.promptInCells + rows);
   // In the last layer only output rows remain, so rows that are read or edited there must be outputs.
   const LayerPlan* lastLayer = job.hooks.at(model_->facts().layerCount - 1);
   for (int position = job.promptInCells; position < end; position++) {
     const bool last = position == static_cast<int>(tokens.size()) - 1;
     const bool hooked = lastLayer != nullptr && job.hooks.touches(*lastLayer, position);
-    batch_.add({tokens[static_cast<size_t>(position)], position, job.options.sequenceId, last || hooked, last, &job});
+    batch_.add({tokens[static_cast<size_t>(position)], position, job.options.sequenceId, last || hooked || told, last, &job});
   }
 }
 
@@ -305,11 +320,30 @@ void DecodeLoop::settle(StepEvents& events) {
       const bool lastOfJob = place + 1 == rows.size() || rows[place + 1].job != &job;
       if (lastOfJob) events.prompts.push_back({job.options.jobId, job.promptComputed});
     }
-    if (row.sampled) sampleRow(static_cast<int>(place), job, events);
+    if (job.options.promptLogprobs) tellPromptToken(static_cast<int>(place), row, events);
+    if (row.sampled && !job.finished) sampleRow(static_cast<int>(place), job, events);
   }
   waitingPrompts_.erase(std::remove_if(waitingPrompts_.begin(), waitingPrompts_.end(),
                                        [](const Job* job) { return job->finished || job->promptDone(); }),
                         waitingPrompts_.end());
+}
+
+/// The row at position p gives the chances of the prompt token at p + 1; the first one has none.
+void DecodeLoop::tellPromptToken(int place, const BatchRow& row, StepEvents& events) {
+  const JobOptions& options = row.job->options;
+  const int next = row.position + 1;
+  if (next >= static_cast<int>(options.tokens.size())) return;
+  const float* logits = llama_get_logits_ith(context_.get(), place);
+  if (logits == nullptr) {
+    fail(*row.job, ErrorCode::Internal, "the step gave no logits for this job", events);
+    return;
+  }
+  PromptLogprobs told;
+  told.position = next;
+  told.chance = computeLogprobs(logits, model_->facts().vocabularySize, {}, options.tokens[static_cast<size_t>(next)],
+                                options.logprobs, logprobScratch_);
+  told.chance.jobId = options.jobId;
+  events.promptLogprobs.push_back(std::move(told));
 }
 
 void DecodeLoop::sampleRow(int place, Job& job, StepEvents& events) {
@@ -322,12 +356,14 @@ void DecodeLoop::sampleRow(int place, Job& job, StepEvents& events) {
     const llama_token token = job.sampler->sample(logits, candidates_);
     const bool ends = llama_vocab_is_eog(model_->vocab(), token);
     const size_t textStart = events.text.size();
-    if (!ends) model_->appendTokenBytes(token, false, events.text);
+    const std::vector<int32_t>& rendered = job.options.renderedTokens;
+    const bool shown = std::binary_search(rendered.begin(), rendered.end(), token);
+    if (!ends || shown) model_->appendTokenBytes(token, shown, events.text);
     events.addRecord(job.options.jobId, token, textStart,
                      static_cast<int>(job.options.tokens.size()) + job.sampledTokens);
     if (job.options.logprobs >= 0) {
-      events.logprobs.push_back(computeLogprobs(logits, model_->facts().vocabularySize, token, job.options.logprobs,
-                                                logprobScratch_));
+      events.logprobs.push_back(computeLogprobs(logits, model_->facts().vocabularySize, job.options.sampler.allowedTokens,
+                                                token, job.options.logprobs, logprobScratch_));
       events.logprobs.back().jobId = job.options.jobId;
     }
     afterToken(job, token, textStart, events);

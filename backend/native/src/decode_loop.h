@@ -1,6 +1,5 @@
 // The continuous-batching loop over one llama.cpp context, and the thread that runs it. Each step carries one row of
-// every running answer and fills the rest of the token budget with prompt chunks, so running streams never wait for a
-// long prompt. Other threads reach it only through the inbox; everything else belongs to the decode thread.
+// every running answer and prompt chunks within the prefill budget, so running streams never wait for a long prompt. Other threads reach it only through the inbox; everything else belongs to the decode thread.
 #pragma once
 
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "hook_probe.h"
 #include "job.h"
 #include "model_handle.h"
+#include "prefill_budget.h"
 #include "sampler_chain.h"
 #include "step_events.h"
 #include "thread_pool.h"
@@ -75,12 +75,13 @@ class DecodeLoop {
 
   void step(StepEvents& events);
   void planBatch();
-  void addPromptRows(Job& job);
+  void addPromptRows(Job& job, int budget);
   void decodeBatch(StepEvents& events);
   void recover(int status, const std::vector<BatchRow>& rows, StepEvents& events);
   void decodeRows(const std::vector<BatchRow>& rows, StepEvents& events);
   void settle(StepEvents& events);
   void sampleRow(int place, Job& job, StepEvents& events);
+  void tellPromptToken(int place, const BatchRow& row, StepEvents& events);
   void afterToken(Job& job, int32_t token, size_t textStart, StepEvents& events);
 
   void finish(Job& job, JobFinished finished, StepEvents& events);
@@ -114,6 +115,7 @@ class DecodeLoop {
 
   // Decode thread only.
   BatchBuilder batch_;
+  PrefillBudget prefill_;
   std::vector<std::unique_ptr<Job>> slots_;
   std::vector<Job*> waitingPrompts_;
   std::vector<std::unique_ptr<Job>> ended_;

@@ -25,6 +25,8 @@ struct SamplerSettings {
   float presencePenalty = 0.0f;
   int penaltyWindow = 0;
   std::vector<std::pair<int32_t, float>> logitBias;
+  /// Only these may be sampled, and log-probabilities are over them alone; empty allows all.
+  std::vector<int32_t> allowedTokens;
   std::string grammar;
   bool grammarLazy = false;
   std::string grammarTriggers;
@@ -44,6 +46,10 @@ struct JobOptions {
   SamplerSettings sampler;
   /// Alternatives per token, -1 for no log-probabilities.
   int logprobs = -1;
+  /// Report the prompt's own tokens too, with as many alternatives.
+  bool promptLogprobs = false;
+  /// Control tokens whose text belongs to the answer, ascending.
+  std::vector<int32_t> renderedTokens;
 };
 
 class Job {

@@ -1,5 +1,6 @@
 #include "job_reader.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "js_values.h"
@@ -43,6 +44,9 @@ class JobReader {
     options.maxTokens = job.integer("maxTokens", 1, INT32_MAX);
     options.ignoreEndOfGeneration = job.boolean("ignoreEndOfGeneration");
     options.logprobs = job.integer("logprobs", -1, 20);
+    options.promptLogprobs = job.boolean("promptLogprobs");
+    if (options.promptLogprobs && options.logprobs < 0) refuse("job.promptLogprobs needs job.logprobs");
+    options.renderedTokens = tokensOf(job, "renderedTokens");
     const Napi::Array stops = job.array("stopStrings");
     for (uint32_t i = 0; i < stops.Length(); i++) {
       const Napi::Value stop = stops[i];
@@ -92,10 +96,20 @@ class JobReader {
       model_.requireToken(token, "job.sampler.logitBias");
       settings.logitBias.emplace_back(token, static_cast<float>(entry.number("bias")));
     });
+    settings.allowedTokens = tokensOf(sampler, "allowedTokens");
     settings.grammar = sampler.text("grammar");
     settings.grammarLazy = sampler.boolean("grammarLazy");
     settings.grammarTriggers = sampler.text("grammarTriggers");
     return settings;
+  }
+
+  /// Token ids of the vocabulary, ascending, each once.
+  std::vector<int32_t> tokensOf(const ObjectReader& owner, const char* name) const {
+    std::vector<int32_t> tokens = owner.integers(name);
+    for (const int32_t token : tokens) model_.requireToken(token, owner.path(name).c_str());
+    std::sort(tokens.begin(), tokens.end());
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    return tokens;
   }
 
   static float positive(const ObjectReader& owner, const char* name, double least) {

@@ -59,7 +59,7 @@ uint32_t deterministicSeed(uint32_t seed) { return seed == LLAMA_DEFAULT_SEED ? 
 }  // namespace
 
 SamplerChain::SamplerChain(const ModelHandle& model, const JobOptions& job, int contextTokens)
-    : vocabularySize_(model.facts().vocabularySize) {
+    : vocabularySize_(model.facts().vocabularySize), allowed_(job.sampler.allowedTokens) {
   const SamplerSettings& settings = job.sampler;
   llama_sampler_chain_params params = llama_sampler_chain_default_params();
   params.no_perf = true;
@@ -122,14 +122,16 @@ void SamplerChain::openGrammar(const ModelHandle& model, const SamplerSettings& 
 }
 
 llama_token_data_array SamplerChain::fill(const float* logits, CandidateBuffer& buffer) const {
-  buffer.resize(static_cast<size_t>(vocabularySize_));
+  const size_t count = allowed_.empty() ? static_cast<size_t>(vocabularySize_) : allowed_.size();
+  buffer.resize(count);
   llama_token_data* data = buffer.data();
   bool bad = false;
-  for (int token = 0; token < vocabularySize_; token++) {
+  for (size_t place = 0; place < count; place++) {
+    const llama_token token = allowed_.empty() ? static_cast<llama_token>(place) : allowed_[place];
     const float logit = logits[token];
     // False for NaN and for +infinity; -infinity is a legal "never".
     bad |= !(logit <= FLT_MAX);
-    data[token] = {token, logit, 0.0f};
+    data[place] = {token, logit, 0.0f};
   }
   if (bad) throw NativeError(ErrorCode::NonFiniteLogits, "the model gave logits that are not finite");
   return {data, buffer.size(), -1, false};

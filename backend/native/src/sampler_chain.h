@@ -38,6 +38,8 @@ class SamplerChain {
   bool grammarAllows(llama_token token) const;
 
   int vocabularySize_;
+  /// Empty allows the whole vocabulary.
+  std::vector<int32_t> allowed_;
   SamplerPtr chain_;
   SamplerPtr grammar_;
 };

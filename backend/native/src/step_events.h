@@ -24,6 +24,12 @@ struct TokenLogprobs {
   std::vector<float> topLogprobs;
 };
 
+/// The log-probability of a prompt token, given those before it.
+struct PromptLogprobs {
+  int position = 0;
+  TokenLogprobs chance;
+};
+
 struct SensedRows {
   int jobId = 0;
   int planIndex = 0;
@@ -61,6 +67,7 @@ struct StepEvents {
   std::string text;
   std::vector<PromptProgress> prompts;
   std::vector<TokenLogprobs> logprobs;
+  std::vector<PromptLogprobs> promptLogprobs;
   std::vector<SensedRows> sensed;
   std::vector<CapturedRows> captured;
   std::vector<JobFinished> finished;

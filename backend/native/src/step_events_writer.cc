@@ -13,12 +13,18 @@ Napi::Value writePrompt(Napi::Env env, const PromptProgress& progress) {
   return out;
 }
 
-Napi::Value writeLogprobs(Napi::Env env, const TokenLogprobs& logprobs) {
+Napi::Object writeLogprobs(Napi::Env env, const TokenLogprobs& logprobs) {
   Napi::Object out = Napi::Object::New(env);
   out.Set("jobId", logprobs.jobId);
   out.Set("logprob", logprobs.logprob);
   out.Set("topTokens", toInt32Array(env, logprobs.topTokens));
   out.Set("topLogprobs", toFloat32Array(env, logprobs.topLogprobs));
+  return out;
+}
+
+Napi::Value writePromptLogprobs(Napi::Env env, const PromptLogprobs& logprobs) {
+  Napi::Object out = writeLogprobs(env, logprobs.chance);
+  out.Set("position", logprobs.position);
   return out;
 }
 
@@ -44,8 +50,8 @@ Napi::Value writeCaptured(Napi::Env env, const CapturedRows& rows) {
 }
 
 constexpr const char* kAssemble =
-    "(records, text, prompts, logprobs, sensed, captured, finished) =>"
-    " ({ records, text, prompts, logprobs, sensed, captured, finished })";
+    "(records, text, prompts, logprobs, promptLogprobs, sensed, captured, finished) =>"
+    " ({ records, text, prompts, logprobs, promptLogprobs, sensed, captured, finished })";
 
 const char* reasonName(FinishReason reason) {
   switch (reason) {
@@ -96,6 +102,7 @@ Napi::Value StepEventsWriter::write(Napi::Env env, const StepEvents& events) {
       toUint8Array(env, events.text),
       list(env, events.prompts, writePrompt),
       list(env, events.logprobs, writeLogprobs),
+      list(env, events.promptLogprobs, writePromptLogprobs),
       list(env, events.sensed, writeSensed),
       list(env, events.captured, writeCaptured),
       list(env, events.finished, writeFinished),

@@ -1,0 +1,38 @@
+#include "prefill_budget.h"
+
+#include <algorithm>
+
+namespace steerage {
+
+namespace {
+
+// A mixed step may last this many times a step that only decodes. Streams are promised three; the rest is for noise.
+constexpr double kStretch = 2.4;
+// Prompts go on even where a single row costs more than a decode step.
+constexpr int kLeastRows = 8;
+// Before anything was measured.
+constexpr int kFirstRows = 32;
+constexpr double kNewest = 0.2;
+
+void blend(double& value, double sample) { value = value == 0.0 ? sample : value + kNewest * (sample - value); }
+
+}  // namespace
+
+int PrefillBudget::rows(int decodeRows, int room) const {
+  if (decodeRows == 0) return room;
+  if (decodeStepSeconds_ == 0.0 || promptRowSeconds_ == 0.0) return std::min(room, kFirstRows);
+  const double affordable = (kStretch - 1.0) * decodeStepSeconds_ / promptRowSeconds_;
+  return std::min(room, std::max(kLeastRows, static_cast<int>(std::min(affordable, 1e6))));
+}
+
+void PrefillBudget::record(int decodeRows, int promptRows, double seconds) {
+  if (promptRows == 0) {
+    if (decodeRows > 0) blend(decodeStepSeconds_, seconds);
+    return;
+  }
+  const double alone = decodeRows > 0 ? decodeStepSeconds_ : 0.0;
+  // A mixed step that was faster than decoding alone tells nothing about prompts.
+  if (seconds > alone) blend(promptRowSeconds_, (seconds - alone) / promptRows);
+}
+
+}  // namespace steerage
