@@ -33,7 +33,7 @@ describe("continuous batching", () => {
 
   it("cuts a long prompt into chunks while running streams get a token every step", async () => {
     const tokensPerStep: number[] = [];
-    const runner = session.start({ ...wish(0), maxTokens: 60, ignoreEndOfGeneration: true });
+    const runner = session.start({ ...wish(0), maxTokens: 2000, ignoreEndOfGeneration: true });
     const long: Promise<JobOutcome>[] = [];
     let longRunning = false;
     session.onStep = (events) => {
@@ -44,6 +44,7 @@ describe("continuous batching", () => {
         long.push(session.run({ tokens, sequenceId: 1, maxTokens: 1 }));
       }
       longRunning = events.prompts.some(({ jobId }) => jobId !== runner.jobId);
+      if (events.finished.some(({ jobId }) => jobId !== runner.jobId)) session.context.cancel(runner.jobId);
     };
     await runner.outcome;
     session.onStep = () => undefined;
