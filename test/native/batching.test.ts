@@ -43,8 +43,9 @@ describe("continuous batching", () => {
         const tokens = new Int32Array(300).fill(300);
         long.push(session.run({ tokens, sequenceId: 1, maxTokens: 1 }));
       }
-      longRunning = events.prompts.some(({ jobId }) => jobId !== runner.jobId);
-      if (events.finished.some(({ jobId }) => jobId !== runner.jobId)) session.context.cancel(runner.jobId);
+      const longEnded = events.finished.some(({ jobId }) => jobId !== runner.jobId);
+      longRunning = events.prompts.some(({ jobId }) => jobId !== runner.jobId) && !longEnded;
+      if (longEnded) session.context.cancel(runner.jobId);
     };
     await runner.outcome;
     session.onStep = () => undefined;
