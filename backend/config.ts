@@ -20,12 +20,15 @@ const maxPending = z.int().min(0);
 
 const saeSchema = z.strictObject({
   id: z.string().min(1).describe("Name by which requests steer with it."),
-  source: z.string().min(1).describe("Folder with `cfg.json` and safetensors; relative to this file."),
+  source: z
+    .string()
+    .min(1)
+    .describe("Folder of the SAE: SAELens, Gemma Scope, Llama Scope or sparsify; relative to this file."),
   layer: z
     .int()
     .min(0)
     .optional()
-    .describe("Block after which it reads and steers; its own `cfg.json` says otherwise."),
+    .describe("Block after which it reads and steers; what the SAE says of itself if not given."),
 });
 
 const modelSchema = z.strictObject({

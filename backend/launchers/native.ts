@@ -1,5 +1,4 @@
 import { open, stat, writeFile } from "node:fs/promises";
-import path from "node:path";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 
@@ -62,13 +61,12 @@ async function ggufFault(file: string): Promise<string | null> {
   }
 }
 
+/** What is in the folder is the engine's to judge. */
 async function saeFault(folder: string): Promise<string | null> {
-  const file = path.join(folder, "cfg.json");
   try {
-    await stat(file);
-    return null;
+    return (await stat(folder)).isDirectory() ? null : `${folder}: is not a folder`;
   } catch (error) {
-    return `${file}: ${whyUnreadable(error)}`;
+    return `${folder}: ${whyUnreadable(error)}`;
   }
 }
 

@@ -305,18 +305,34 @@ export interface JobFinished {
   readonly errorMessage: string | null;
 }
 
-/** SAELens orientation. `threshold` is empty for standard (ReLU) encoders. */
+/**
+ * The encoder of one SAE, scale factors folded in: normalise the row, subtract the decoder bias where that applies,
+ * p = W_enc column · row + bias, then the activation. Formulae: SAELens.
+ */
 export interface SaeTensors {
   embeddingWidth: number;
   featureCount: number;
   /** F rows of d: column j of W_enc lies at [j*d, (j+1)*d), so that one feature is one contiguous dot product. */
   encoderColumns: Float32Array;
+  /** b_enc; b_mag of a gated SAE. */
   encoderBias: Float32Array;
   /** Subtracted from the row before encoding when `applyDecoderBiasToInput`. */
   decoderBias: Float32Array;
   applyDecoderBiasToInput: boolean;
-  activation: "relu" | "jumprelu";
+  /**
+   * Per row, before anything else; none when not given. `layer_norm` is (x - mean) / (std + 1e-5) with the unbiased
+   * std, `constant_norm` brings the row's length to √d.
+   */
+  normalization?: "none" | "layer_norm" | "constant_norm";
+  activation: "relu" | "jumprelu" | "gated" | "topk";
+  /** JumpReLU: F values, else empty. Active where p > threshold and p > 0. */
   threshold: Float32Array;
+  /** Gated only, F values: active where W_enc column · row + gateBias > 0. */
+  gateBias?: Float32Array;
+  /** Gated only, F values, e^r_mag: the magnitude is relu(magnitudeScale · (W_enc column · row) + encoderBias). */
+  magnitudeScale?: Float32Array;
+  /** Topk only: how many features stay active in a row. */
+  activeCount?: number;
 }
 export interface NativeSae {
   readonly featureCount: number;

@@ -18,7 +18,7 @@ export const engineOptionsSchema = z.object({
   socket_path: z.string().min(1),
   /** GGUF file. */
   model_path: z.string().min(1),
-  /** Folders with cfg.json and safetensors. `layer` overrides what the SAE's own cfg.json says. */
+  /** Folders of SAEs in any format that backend/sae reads. `layer` overrides what an SAE says of itself. */
   saes: z.array(z.object({ id: z.string().min(1), path: z.string().min(1), layer: z.int().min(0).nullable() })),
   /** Requests that are computed at the same time. */
   slots: z.int().min(1),

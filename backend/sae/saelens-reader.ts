@@ -1,111 +1,120 @@
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
+import { z } from "zod";
 import type { SaeTensors } from "../native/binding.ts";
-import { contentDigest } from "./content-digest.ts";
-import { asFeatureRows } from "./matrix-orientation.ts";
+import { foldDecoderNorms, foldFeatureScales, foldInputScale } from "./folding.ts";
 import { SaeFileError } from "./sae-file-error.ts";
-import { readSaeConfig, type SaeConfig } from "./saelens-config.ts";
-import { readSafetensorsFile, type StoredTensor } from "./safetensors-file.ts";
-import { valuesAsF32 } from "./tensor-values.ts";
+import type { SaeArchitecture, SaeParts } from "./sae-files.ts";
+import type { SaeFolder } from "./sae-folder.ts";
+import { readSaeLensConfig, type SaeLensConfig } from "./saelens-config.ts";
+import type { TensorTable } from "./tensor-table.ts";
 
-export const CONFIG_FILE = "cfg.json";
-export const WEIGHTS_FILE = "sae_weights.safetensors";
+const CONFIG_FILE = "cfg.json";
+/** Beside a checkpoint whose weights still expect the scaled input. */
+const SCALER_FILE = "activation_scaler.json";
 
-export interface SaeFiles {
-  readonly config: SaeConfig;
-  /** For the native core, or for the reference encoder. */
-  readonly tensors: SaeTensors;
-  /** F rows of d values: row i is the direction of feature i, as stored. */
-  readonly decoderRows: Float32Array;
-  /** SHA-256 over the tensors, in hex. */
-  readonly digest: string;
-}
+const scalerSchema = z.looseObject({ scaling_factor: z.number().positive().nullish() });
 
 /** Tensors that an architecture has; any other would change the maths and is refused. */
-const TENSORS: Readonly<Record<SaeConfig["architecture"], readonly string[]>> = {
+const TENSORS: Readonly<Record<SaeArchitecture, readonly string[]>> = {
   standard: ["W_enc", "W_dec", "b_enc", "b_dec"],
+  gated: ["W_enc", "W_dec", "b_gate", "b_mag", "r_mag", "b_dec"],
   jumprelu: ["W_enc", "W_dec", "b_enc", "b_dec", "threshold"],
+  topk: ["W_enc", "W_dec", "b_enc", "b_dec"],
 };
+/** What BatchTopK training starts its global threshold with. */
+const UNSET_THRESHOLD = -1;
 
-/** Reads an SAE folder in SAELens layout. Throws `SaeFileError` with the file and what was found. */
-export async function readSaeLensFolder(folder: string): Promise<SaeFiles> {
-  const configFile = join(folder, CONFIG_FILE);
-  const config = readSaeConfig(await readJson(configFile), configFile);
-  const file = join(folder, WEIGHTS_FILE);
-  const stored = await readSafetensorsFile(file);
-  checkNames(stored, config, file);
-  const { embeddingWidth: d, featureCount: f } = config;
-  const matrix = (name: string): Float32Array => {
-    const tensor = present(stored, name, file);
-    const rows = asFeatureRows(valuesAsF32(tensor.bytes, tensor.dtype), tensor.shape, d, f);
-    if (rows.kind === "rows") return rows.values;
-    const shape = `[${tensor.shape.join(", ")}]`;
-    throw new SaeFileError(
-      file,
-      rows.kind === "ambiguous"
-        ? `tensor ${name} is square, ${shape}: its orientation cannot be told`
-        : `tensor ${name} has shape ${shape}, but cfg.json says d_in ${d} and d_sae ${f}`,
-    );
-  };
-  const vector = (name: string, length: number): Float32Array => {
-    const tensor = present(stored, name, file);
-    const values = valuesAsF32(tensor.bytes, tensor.dtype);
-    // A few writers keep a leading 1.
-    if (values.length === length && tensor.shape.every((side) => side === 1 || side === length)) return values;
-    throw new SaeFileError(file, `tensor ${name} has shape [${tensor.shape.join(", ")}], expected [${length}]`);
-  };
-  const decoderRows = matrix("W_dec");
+/** SAELens, from its first versions to 6: cfg.json beside safetensors. Throws `SaeFileError`. */
+export async function readSaeLens(folder: SaeFolder, table: TensorTable): Promise<SaeParts> {
+  const { file, document } = await folder.json(CONFIG_FILE, (found) => "d_in" in found && "d_sae" in found);
+  const config = readSaeLensConfig(document, file);
+  const { architecture, embeddingWidth: d, featureCount: f } = config;
+  table.refuseOthers([...TENSORS[architecture], "scaling_factor"], `a ${architecture} SAE`);
+  const decoderRows = table.featureRows("W_dec", d, f);
   const tensors: SaeTensors = {
     embeddingWidth: d,
     featureCount: f,
-    encoderColumns: matrix("W_enc"),
-    encoderBias: vector("b_enc", f),
-    decoderBias: vector("b_dec", d),
+    encoderColumns: table.featureRows("W_enc", d, f),
+    encoderBias: table.vector(architecture === "gated" ? "b_mag" : "b_enc", f),
+    decoderBias: table.vector("b_dec", d),
     applyDecoderBiasToInput: config.applyDecoderBiasToInput,
-    activation: config.architecture === "jumprelu" ? "jumprelu" : "relu",
-    threshold: config.architecture === "jumprelu" ? vector("threshold", f) : new Float32Array(0),
+    normalization: config.normalization === "expected_average_only_in" ? "none" : config.normalization,
+    activation: architecture === "standard" ? "relu" : architecture,
+    threshold: architecture === "jumprelu" ? thresholds(table, f) : new Float32Array(0),
+    ...(architecture === "gated"
+      ? { gateBias: table.vector("b_gate", f), magnitudeScale: table.vector("r_mag", f).map(Math.exp) }
+      : {}),
+    ...(config.activeCount === null ? {} : { activeCount: config.activeCount }),
   };
-  checkFinite({ ...tensors, decoderRows }, file);
-  return { config, tensors, decoderRows, digest: contentDigest(stored) };
+  const folds = [
+    ...foldScalingFactor(table, config, decoderRows),
+    ...(config.rescaledByDecoderNorm ? [foldNorms({ ...tensors, decoderRows })] : []),
+    ...(await foldAverage(folder, config, { ...tensors, decoderRows })),
+  ];
+  const { format, hookPoint, layer, modelName, contextTokens } = config;
+  return {
+    config: {
+      format,
+      architecture,
+      embeddingWidth: d,
+      featureCount: f,
+      hookPoint,
+      layer,
+      modelName,
+      contextTokens,
+    },
+    tensors,
+    decoderRows,
+    folds,
+  };
 }
 
-async function readJson(file: string): Promise<unknown> {
-  let text: string;
-  try {
-    text = await readFile(file, "utf8");
-  } catch (thrown) {
-    throw new SaeFileError(file, "cannot be read", thrown);
-  }
-  try {
-    const document: unknown = JSON.parse(text);
-    return document;
-  } catch (thrown) {
-    throw new SaeFileError(file, "is not JSON", thrown);
-  }
+function thresholds(table: TensorTable, featureCount: number): Float32Array {
+  const values = table.vector("threshold", featureCount);
+  if (!values.every((value) => value === UNSET_THRESHOLD)) return values;
+  throw new SaeFileError(table.file, `has threshold ${UNSET_THRESHOLD} everywhere: it was never set`);
 }
 
-function present(stored: ReadonlyMap<string, StoredTensor>, name: string, file: string): StoredTensor {
-  const tensor = stored.get(name);
-  if (tensor !== undefined) return tensor;
-  throw new SaeFileError(file, `has no tensor ${name}; found ${[...stored.keys()].join(", ")}`);
+/** Before version 6 a factor per feature was saved; all ones means that it was never trained. */
+function foldScalingFactor(table: TensorTable, config: SaeLensConfig, decoderRows: Float32Array): string[] {
+  if (!table.has("scaling_factor")) return [];
+  const scales = table.vector("scaling_factor", config.featureCount);
+  if (scales.every((value) => value === 1)) return [];
+  if (config.scalesFeatures === false) {
+    throw new SaeFileError(
+      table.file,
+      "has a trained scaling_factor, but its configuration says finetuning_scaling_factor false",
+    );
+  }
+  foldFeatureScales(decoderRows, scales);
+  return ["scaling_factor"];
 }
 
-function checkNames(stored: ReadonlyMap<string, StoredTensor>, config: SaeConfig, file: string): void {
-  for (const tensor of stored.values()) {
-    if (TENSORS[config.architecture].includes(tensor.name)) continue;
-    // Before version 6 a factor per feature was saved; all ones means that it was never trained.
-    const factorOfOnes =
-      tensor.name === "scaling_factor" && valuesAsF32(tensor.bytes, tensor.dtype).every((value) => value === 1);
-    if (factorOfOnes) continue;
-    throw new SaeFileError(file, `has a tensor ${tensor.name} that a ${config.architecture} SAE does not have`);
-  }
+function foldNorms(parts: Parameters<typeof foldDecoderNorms>[0]): string {
+  foldDecoderNorms(parts);
+  return "decoder_norm";
 }
 
-/** One NaN in a weight would silently end every answer that touches it. */
-function checkFinite(tensors: Readonly<Record<string, unknown>>, file: string): void {
-  for (const [name, values] of Object.entries(tensors)) {
-    if (values instanceof Float32Array && !values.every((value) => Number.isFinite(value))) {
-      throw new SaeFileError(file, `holds a value that is not finite (in ${name})`);
-    }
+/**
+ * The average norm is folded into what SAELens saves for use; only a checkpoint keeps it apart, and says so in a file
+ * of its own.
+ */
+async function foldAverage(
+  folder: SaeFolder,
+  config: SaeLensConfig,
+  parts: Parameters<typeof foldInputScale>[0],
+): Promise<string[]> {
+  const scaler = await folder.optionalJson(SCALER_FILE);
+  if (scaler === null) return [];
+  const read = scalerSchema.safeParse(scaler.document);
+  if (!read.success) throw new SaeFileError(scaler.file, "holds no positive scaling_factor");
+  const scale = read.data.scaling_factor ?? null;
+  if (scale === null) return [];
+  if (config.normalization !== "expected_average_only_in") {
+    throw new SaeFileError(
+      scaler.file,
+      `holds a factor, but the SAE has normalize_activations '${config.normalization}'`,
+    );
   }
+  foldInputScale(parts, scale);
+  return [`input_scale ${scale}`];
 }

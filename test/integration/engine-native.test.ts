@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { encodeRow } from "../../backend/sae/encoder.ts";
-import { readSaeLensFolder } from "../../backend/sae/saelens-reader.ts";
+import { readSaeFolder } from "../../backend/sae/read-sae-folder.ts";
 import { chatCompletionSchema, chatChunkSchema } from "../../shared/openai/chat.ts";
 import { textCompletionSchema } from "../../shared/openai/completions.ts";
 import { embeddingResponseSchema } from "../../shared/openai/embeddings.ts";
@@ -236,7 +236,7 @@ describe("the engine on the demo model", () => {
 
 describe("the encoders", () => {
   it("agree, the native one and the reference, and both with the golden rows", async () => {
-    const { tensors } = await readSaeLensFolder(repositoryFile("backend/demo/demo-l1"));
+    const { tensors } = await readSaeFolder(repositoryFile("backend/demo/demo-l1"));
     const native = (await nativeAddon()).loadSae(tensors);
     for (const { residual, features } of golden.cases) {
       residual.forEach((values, at) => {

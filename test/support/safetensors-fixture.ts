@@ -1,6 +1,6 @@
-import { mkdtempSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 export interface FixtureTensor {
   readonly dtype?: string;
@@ -49,10 +49,20 @@ export const TINY_CONFIG = {
   hook_name: "blocks.1.hook_resid_post",
 };
 
-/** An SAE folder in a new temporary place. */
-export function saeFolder(config: unknown, weights: Uint8Array): string {
-  const folder = mkdtempSync(join(tmpdir(), "steerage-sae-"));
-  writeFileSync(join(folder, "cfg.json"), typeof config === "string" ? config : JSON.stringify(config));
-  writeFileSync(join(folder, "sae_weights.safetensors"), weights);
+/** A folder in a new temporary place, with these files in it; `place` is where in there it lies. */
+export function filesFolder(files: Readonly<Record<string, string | Uint8Array>>, place = "."): string {
+  const folder = join(mkdtempSync(join(tmpdir(), "steerage-sae-")), place);
+  for (const [name, content] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), content);
+  }
   return folder;
+}
+
+/** An SAE folder in SAELens layout in a new temporary place. */
+export function saeFolder(config: unknown, weights: Uint8Array): string {
+  return filesFolder({
+    "cfg.json": typeof config === "string" ? config : JSON.stringify(config),
+    "sae_weights.safetensors": weights,
+  });
 }

@@ -5,6 +5,25 @@
 
 namespace steerage {
 
+namespace {
+
+SaeActivation activationOf(const std::string& name) {
+  if (name == "relu") return SaeActivation::Relu;
+  if (name == "jumprelu") return SaeActivation::JumpRelu;
+  if (name == "gated") return SaeActivation::Gated;
+  if (name == "topk") return SaeActivation::TopK;
+  throw NativeError(ErrorCode::InvalidArgument, "tensors.activation must be relu, jumprelu, gated or topk");
+}
+
+SaeNormalization normalizationOf(const std::string& name) {
+  if (name == "none") return SaeNormalization::None;
+  if (name == "layer_norm") return SaeNormalization::LayerNorm;
+  if (name == "constant_norm") return SaeNormalization::ConstantNorm;
+  throw NativeError(ErrorCode::InvalidArgument, "tensors.normalization must be none, layer_norm or constant_norm");
+}
+
+}  // namespace
+
 Napi::Function SaeObject::define(Napi::Env env) {
   return DefineClass(env, "NativeSae",
                      {
@@ -30,14 +49,15 @@ SaeObject::SaeObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<SaeObjec
     weights.decoderBias = tensors.floats("decoderBias");
     weights.applyDecoderBiasToInput = tensors.boolean("applyDecoderBiasToInput");
     weights.threshold = tensors.floats("threshold");
-    const std::string activation = tensors.text("activation");
-    if (activation == "jumprelu") {
-      weights.activation = SaeActivation::JumpRelu;
-    } else if (activation == "relu") {
-      weights.activation = SaeActivation::Relu;
-    } else {
-      throw NativeError(ErrorCode::InvalidArgument, "tensors.activation must be relu or jumprelu");
+    weights.activation = activationOf(tensors.text("activation"));
+    if (!tensors.member("normalization").IsUndefined()) {
+      weights.normalization = normalizationOf(tensors.text("normalization"));
     }
+    if (weights.activation == SaeActivation::Gated) {
+      weights.gateBias = tensors.floats("gateBias");
+      weights.magnitudeScale = tensors.floats("magnitudeScale");
+    }
+    if (weights.activation == SaeActivation::TopK) weights.activeCount = tensors.integer("activeCount", 1, 1 << 26);
     encoder_ = std::make_shared<const SaeEncoder>(std::move(weights));
     featureCount_ = encoder_->featureCount();
     embeddingWidth_ = encoder_->embeddingWidth();

@@ -63,7 +63,7 @@ describe("launchers", () => {
     writeFileSync(file, header("GGUF", 3));
     expect(await fault()).toBeNull();
     const withSae = launcher({ name: "demo", source: "m.gguf", saes: [{ id: "l1", source: "l1" }] });
-    expect(await withSae.findFault()).toBe(`${path.join(folder, "l1", "cfg.json")}: does not exist`);
+    expect(await withSae.findFault()).toBe(`${path.join(folder, "l1")}: does not exist`);
     expect(await launcher({ name: "demo", source: "." }).findFault()).toBe(`${folder}: is a folder, not a file`);
   });
 

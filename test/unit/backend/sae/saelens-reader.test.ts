@@ -4,11 +4,11 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { encodeRow } from "../../../../backend/sae/encoder.ts";
 import { SaeFileError } from "../../../../backend/sae/sae-file-error.ts";
-import { readSaeLensFolder } from "../../../../backend/sae/saelens-reader.ts";
+import { readSaeFolder } from "../../../../backend/sae/read-sae-folder.ts";
 import { readSafetensorsHeader } from "../../../../backend/sae/safetensors-header.ts";
 import { saeFolder, safetensorsBytes, TINY_CONFIG, TINY_TENSORS } from "../../../support/safetensors-fixture.ts";
 
-const read = (config: unknown, weights: Uint8Array) => readSaeLensFolder(saeFolder(config, weights));
+const read = (config: unknown, weights: Uint8Array) => readSaeFolder(saeFolder(config, weights));
 const tiny = (change: Parameters<typeof safetensorsBytes>[1] = () => undefined) =>
   safetensorsBytes(TINY_TENSORS, change);
 
@@ -70,9 +70,12 @@ describe("an SAE in SAELens layout", () => {
   });
 
   it.each([
-    ["an architecture of other maths", { architecture: "topk" }, "architecture 'topk'"],
-    ["a normalisation", { normalize_activations: "layer_norm" }, "normalize_activations 'layer_norm'"],
-    ["the old boolean normalisation", { normalize_activations: true }, "normalize_activations 'true'"],
+    ["an architecture of other maths", { architecture: "transcoder" }, "architecture 'transcoder'"],
+    ["an architecture that exists in training only", { architecture: "batchtopk" }, "architecture 'batchtopk'"],
+    ["an unknown normalisation", { normalize_activations: "constant_scalar_rescale" }, "constant_scalar_rescale"],
+    ["topk without k", { architecture: "topk" }, "k not given"],
+    ["topk with more than all", { architecture: "topk", k: 4 }, "k 4"],
+    ["the rescaling of another architecture", { rescale_acts_by_decoder_norm: true }, "rescale_acts_by_decoder_norm"],
     ["a reshape", { reshape_activations: "hook_z" }, "reshape_activations 'hook_z'"],
     ["a hook point off the residual stream", { hook_name: "blocks.1.hook_mlp_out" }, "blocks.1.hook_mlp_out"],
     ["a residual point before the first block", { hook_name: "blocks.0.hook_resid_pre" }, "blocks.0.hook_resid_pre"],
@@ -90,7 +93,8 @@ describe("an SAE in SAELens layout", () => {
     ["a tensor of other maths", { W_skip: { shape: [2, 2], values: [1, 2, 3, 4] } }, "W_skip"],
     ["a value that is not finite", { b_dec: { shape: [2], values: [NaN, 0] } }, "not finite"],
     ["a bias of the wrong length", { b_enc: { shape: [2], values: [0, 0] } }, "b_enc has shape [2], expected [3]"],
-    ["a trained scaling factor", { scaling_factor: { shape: [3], values: [1, 1, 2] } }, "scaling_factor"],
+    ["a threshold that was never set", { threshold: { shape: [3], values: [-1, -1, -1] } }, "never set"],
+    ["tensors of a gated one too", { b_gate: { shape: [3], values: [0, 0, 0] } }, "b_gate"],
   ])("is refused with what was found when its weights have %s", async (_, change, named) => {
     const entries = Object.entries({ ...TINY_TENSORS, ...change }).flatMap(([name, tensor]) =>
       tensor === undefined ? [] : [[name, tensor] as const],
@@ -159,7 +163,7 @@ describe("a safetensors file", () => {
   it("may have bytes that belong to no tensor", async () => {
     const folder = saeFolder(TINY_CONFIG, tiny());
     appendFileSync(join(folder, "sae_weights.safetensors"), "more");
-    await expect(readSaeLensFolder(folder)).resolves.toBeDefined();
+    await expect(readSaeFolder(folder)).resolves.toBeDefined();
   });
 
   it("never fails in another way than by its own error, whatever its header says", () => {
