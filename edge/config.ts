@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { duration, size } from "../shared/config/units.ts";
+import { duration, optionalDuration, optionalSize, size } from "../shared/config/units.ts";
 import { LOG_LEVELS } from "../shared/logging/logger.ts";
 
 /** What environment names of the edge start with: `STEERAGE_AUTH__DEFAULT_RPM`. */
@@ -62,7 +62,32 @@ const bandSchema = z.strictObject({
   priority: z
     .int()
     .default(0)
-    .describe("Orders the bands: a wish above a project's highest band is brought down to it."),
+    .describe("Higher goes first. A wish above a project's highest band is brought down to it."),
+  saturation_ceiling: z
+    .number()
+    .gt(0)
+    .optional()
+    .describe(
+      "The band gets machines while the pool's saturation is below this. Not given: 1.0 for interactive, 0.9 for default, 0.7 for bulk, else 1.0.",
+    ),
+  queue_ttl: optionalDuration().describe("Longest wait for a replica. Not given: `router.admission.queue_ttl`."),
+  queue_capacity: z
+    .int()
+    .min(1)
+    .optional()
+    .describe("Most requests waiting in this band of one pool. Not given: `queue_capacity_per_band`."),
+  queue_bytes: optionalSize().describe(
+    "Most bytes of request bodies waiting in this band of one pool. Not given: `queue_capacity_bytes`.",
+  ),
+  max_wait: optionalDuration().describe(
+    "Once its oldest request has waited this long the band gets its trickle, whatever else waits. Not given: 5s for interactive, 30s for default, 120s for bulk, but at most half of the band's `queue_ttl`.",
+  ),
+  trickle_share: z
+    .number()
+    .gt(0)
+    .max(1)
+    .default(0.1)
+    .describe("Share of grants that the band gets at least while its oldest request has waited for `max_wait`."),
 });
 
 const DEFAULT_BANDS = [
@@ -71,8 +96,22 @@ const DEFAULT_BANDS = [
   { name: "bulk", priority: 0 },
 ];
 
+const BAND_CEILINGS: ReadonlyMap<string, number> = new Map([
+  ["default", 0.9],
+  ["bulk", 0.7],
+]);
+
+/** Of a band that does not say. */
+export function ceilingOf(band: string): number {
+  return BAND_CEILINGS.get(band) ?? 1;
+}
+
 const admissionSchema = z
   .strictObject({
+    enabled: z
+      .boolean()
+      .default(true)
+      .describe("Whether requests wait in bands. Off, each goes straight to the best replica, however full that is."),
     bands: z
       .array(bandSchema)
       .min(1)
@@ -80,15 +119,67 @@ const admissionSchema = z
       .describe("The bands: interactive, default and bulk when not given."),
     default_band: z.string().default("default").describe("The band of requests that name none."),
     band_header: z.string().default("X-Steerage-Band").describe("The header by which a caller wishes for a band."),
-    queue_ttl: duration("60s").describe("How long a request may wait for a replica."),
+    queue_ttl: optionalDuration().describe(
+      "How long a request may wait for a replica, in bands that do not say. Not given: 30s for interactive, 300s for bulk, else 60s.",
+    ),
     queue_capacity_per_band: z.int().min(1).default(1_024).describe("Most requests waiting in one band of one pool."),
-    queue_capacity_bytes: size("256MiB").describe("Most bytes of request bodies waiting in one pool."),
+    queue_capacity_bytes: size("256MiB").describe("Most bytes of request bodies waiting in one band of one pool."),
     queue_ttl_without_replica: duration("10s").describe("How long a request waits when there is no machine at all."),
+    interval: optionalDuration().describe(
+      "Read for the sake of older files, and without effect: admission acts on events, not on a timer.",
+    ),
   })
   .superRefine(({ bands, default_band }, context) => {
+    const falling = bands
+      .map(({ name, priority, saturation_ceiling }, place) => ({
+        place,
+        priority,
+        ceiling: saturation_ceiling ?? ceilingOf(name),
+      }))
+      .toSorted((left, right) => right.priority - left.priority);
+    falling.forEach(({ place, ceiling }, rank) => {
+      if (ceiling > (falling[rank - 1]?.ceiling ?? Infinity))
+        context.addIssue({
+          code: "custom",
+          path: ["bands", place, "saturation_ceiling"],
+          message: "is above that of a band of higher priority, which would be held back first",
+        });
+    });
+    duplicates(bands.map(({ name }) => name)).forEach(([name, place]) =>
+      context.addIssue({ code: "custom", path: ["bands", place, "name"], message: `'${name}' is named twice` }),
+    );
     if (!bands.some(({ name }) => name === default_band))
       context.addIssue({ code: "custom", path: ["default_band"], message: `there is no band '${default_band}'` });
   });
+
+const prefixSchema = z.strictObject({
+  enabled: z.boolean().default(true).describe("Whether requests go where the beginning of their prompt was seen."),
+  max_nodes: z.int().min(1).default(100_000).describe("Bound of the prefix tree of one pool, nodes."),
+  min_match: z.int().min(1).default(256).describe("Shortest match worth acting on, bytes."),
+  ttl: duration("10m").describe("How long a prompt is believed to be in a replica's cache."),
+  match_ratio: z.number().min(0).max(1).default(0.5).describe("Share of the prompt that must match."),
+  balance_abs: z
+    .number()
+    .min(0)
+    .default(32)
+    .describe("A replica is too loaded for affinity when it has this many requests more than the least loaded, and"),
+  balance_rel: z.number().min(1).default(1.1).describe("also more than this factor of the least loaded's."),
+});
+
+const scoringSchema = z.strictObject({
+  target_waiting: z.number().gt(0).default(5).describe("Requests waiting inside a replica at which it is full."),
+  target_inflight: z
+    .number()
+    .gt(0)
+    .optional()
+    .describe("Requests in flight at which a replica is full. Not given: its slots."),
+  kv_ceiling: z.number().gt(0).max(1).default(0.9).describe("Share of KV cells in use at which a replica is full."),
+  session_load_factor: z
+    .number()
+    .min(1)
+    .default(1.25)
+    .describe("A replica gets what it knows only up to this factor of its fair share, or half its slots."),
+});
 
 const routerSchema = z.strictObject({
   retries: z.int().min(0).max(10).default(2).describe("Further attempts after a failed one, before the first byte."),
@@ -101,6 +192,13 @@ const routerSchema = z.strictObject({
     .default(true)
     .describe("Whether replicas are asked for usage in streams when the caller did not ask."),
   timeouts: timeoutsSchema.prefault({}).describe("Time limits of one request."),
+  session_header: z
+    .string()
+    .min(1)
+    .default("X-Steerage-Session")
+    .describe("The header by which a caller names its session, whose requests then go to the same replica."),
+  prefix: prefixSchema.prefault({}).describe("Routing by what replicas have in their caches."),
+  scoring: scoringSchema.prefault({}).describe("When a replica counts as full."),
   admission: admissionSchema.prefault({}).describe("Bands and queues."),
 });
 

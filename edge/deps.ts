@@ -50,6 +50,7 @@ export interface HttpSettings {
   readonly bands: readonly BandSetting[];
   readonly defaultBand: string;
   readonly bandHeader: string;
+  readonly sessionHeader: string;
   /** Plain HTTP to hosts off loopback is allowed. */
   readonly insecure: boolean;
   /** What a draining edge tells callers to wait, seconds. */

@@ -5,6 +5,7 @@ import type {
   Coordinator,
   PoolDigest,
   PoolStats,
+  QueueProspect,
   SettleRequest,
 } from "../ports/coordinator.ts";
 import { PoolAdmission, type AdmissionDecision, type AdmissionEvent } from "./pool-admission.ts";
@@ -47,8 +48,8 @@ export class InProcessCoordinator implements Coordinator {
     });
   }
 
-  settle({ pool: name, claimId, result, busyForMs }: SettleRequest): Promise<void> {
-    return this.#tell(name, { kind: "settle", claimId, result, busyForMs });
+  settle({ pool: name, claimId, result, busyForMs, tokens }: SettleRequest): Promise<void> {
+    return this.#tell(name, { kind: "settle", claimId, result, busyForMs, tokens });
   }
 
   cancel(name: string, requestId: string): Promise<void> {
@@ -67,6 +68,10 @@ export class InProcessCoordinator implements Coordinator {
   stats(): Promise<readonly PoolStats[]> {
     const nowMs = this.#clock.monotonicMs();
     return Promise.resolve([...this.#pools.values()].map(({ admission }) => admission.stats(nowMs)));
+  }
+
+  prospect(name: string, requestId: string): Promise<QueueProspect | null> {
+    return Promise.resolve(this.#pools.get(name)?.admission.prospect(requestId) ?? null);
   }
 
   /** Stops all timers and lets every waiting request go. */

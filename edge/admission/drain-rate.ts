@@ -1,22 +1,35 @@
-/** Weight of the newest interval in the running mean. */
-const NEWEST = 0.2;
+/** Older observations count half after this much observed time. */
+const HALF_LIFE_MS = 30_000;
+/** Less observed time than this tells nothing. */
+const LEAST_OBSERVED_MS = 10;
 
-/** How fast a pool gives slots back, as the running mean of the time between two releases. */
+/**
+ * How fast something drains while there is something to drain: departures over the time in which they were possible,
+ * both fading, so that idle hours and simultaneous departures do not distort it.
+ */
 export class DrainRate {
-  #lastAtMs: number | null = null;
-  #meanMs: number | null = null;
+  #observedMs = 0;
+  #departures = 0;
+  #lastMs: number | null = null;
 
-  released(nowMs: number): void {
-    if (this.#lastAtMs !== null) {
-      const interval = Math.max(0, nowMs - this.#lastAtMs);
-      this.#meanMs = this.#meanMs === null ? interval : this.#meanMs + NEWEST * (interval - this.#meanMs);
-    }
-    this.#lastAtMs = nowMs;
+  /** Time has come this far; `draining` says whether there was anything to drain since the last call. */
+  observe(nowMs: number, draining: boolean): void {
+    const passedMs = this.#lastMs === null ? 0 : Math.max(0, nowMs - this.#lastMs);
+    this.#lastMs = nowMs;
+    if (!draining || passedMs === 0) return;
+    const kept = 2 ** (-passedMs / HALF_LIFE_MS);
+    this.#observedMs = this.#observedMs * kept + passedMs;
+    this.#departures *= kept;
   }
 
-  /** Milliseconds until the one at `place` (from 1) gets a slot; null while nothing is known. */
-  waitMs(place: number): number | null {
-    return this.#meanMs === null ? null : this.#meanMs * place;
+  departed(): void {
+    this.#departures++;
+  }
+
+  /** Mean time between two departures; null while nothing is known. */
+  get intervalMs(): number | null {
+    if (this.#observedMs < LEAST_OBSERVED_MS || this.#departures < 0.5) return null;
+    return this.#observedMs / this.#departures;
   }
 }
 

@@ -1,10 +1,23 @@
-import type { AdmitRequest, ClaimResult, PoolDigest, PoolStats, ReplicaTarget } from "../ports/coordinator.ts";
+import type {
+  AdmitRequest,
+  ClaimResult,
+  PoolDigest,
+  PoolStats,
+  QueueProspect,
+  ReplicaTarget,
+  UsedTokens,
+} from "../ports/coordinator.ts";
 import { inFlightOf, type Candidate } from "../routing/candidate.ts";
-import { pick, type Pick } from "../routing/pick.ts";
+import { choose, servable, type NotServable, type PickState } from "../routing/pick.ts";
+import { PrefixIndex } from "../routing/prefix-index.ts";
+import { workOf } from "../routing/score.ts";
+import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
+import { Claims, type HeldClaim } from "./claims.ts";
 import { DrainRate, retryAfterSeconds } from "./drain-rate.ts";
-import { ReplicaBook } from "./replica-book.ts";
+import { PoolReplicas } from "./pool-replicas.ts";
+import { poolSaturation } from "./saturation.ts";
 import type { AdmissionSettings } from "./settings.ts";
-import { WaitingQueue, type WaitingEntry } from "./waiting-queue.ts";
+import { WaitingQueue } from "./waiting-queue.ts";
 
 export type AdmissionEvent =
   /** `wallNowMs` turns the wall time of first arrival into an age, which no step of a clock can spoil later. */
@@ -14,6 +27,7 @@ export type AdmissionEvent =
       readonly claimId: string;
       readonly result: ClaimResult;
       readonly busyForMs?: number | undefined;
+      readonly tokens?: UsedTokens | undefined;
     }
   | { readonly kind: "cancel"; readonly requestId: string }
   | { readonly kind: "renew"; readonly claimIds: readonly string[] }
@@ -37,56 +51,59 @@ export type AdmissionDecision = { readonly requestId: string } & (
   | { readonly kind: "sae_not_available"; readonly available: readonly string[] }
 );
 
-interface HeldClaim {
-  readonly replicaKey: string;
-  expiresAtMs: number;
-}
-
-/** Retry-After of a full queue that has not given back a single slot yet. */
-const UNKNOWN_WAIT_MS = 5_000;
+/** Taken as the time between two places of a pool that has not given back any yet. */
+const UNKNOWN_INTERVAL_MS = 1_000;
+/** A generated token weighs this much of a read one between projects. */
+const OUTPUT_WEIGHT = 2;
 
 /**
- * Who may go where in one pool: a bounded first-come queue, claims that never exceed a replica's slots, breakers.
- * Pure: it reads no clock and does no I/O; events and the time go in, decisions come out. Times are monotonic.
+ * Who may go where in one pool: bands by priority, ceiling and promise, projects by fairness, claims that never exceed
+ * a replica's slots, breakers. Pure: it reads no clock and does no I/O; events and the time go in, decisions come
+ * out. Times are monotonic.
  */
 export class PoolAdmission {
   readonly #pool: string;
   readonly #settings: AdmissionSettings;
-  readonly #queue = new WaitingQueue();
-  readonly #replicas = new Map<string, ReplicaBook>();
-  readonly #claims = new Map<string, HeldClaim>();
+  readonly #queue: WaitingQueue;
+  readonly #replicas: PoolReplicas;
+  readonly #prefixes: PrefixIndex;
+  readonly #claims = new Claims();
   readonly #drain = new DrainRate();
   #turn = 0;
 
   constructor(pool: string, settings: AdmissionSettings) {
     this.#pool = pool;
     this.#settings = settings;
+    this.#queue = new WaitingQueue(settings.bands);
+    this.#replicas = new PoolReplicas(settings);
+    this.#prefixes = new PrefixIndex(settings.prefix);
   }
 
   handle(event: AdmissionEvent, nowMs: number): readonly AdmissionDecision[] {
-    this.#releaseExpiredClaims(nowMs);
+    this.#observe(nowMs);
+    for (const claim of this.#claims.takeExpired(nowMs)) this.#ended(claim, { result: "cancelled" }, nowMs);
     const decisions: AdmissionDecision[] = [];
     switch (event.kind) {
       case "admit":
         // The same attempt again: the claim that it may have got was lost on the way, and nobody will settle it.
-        this.#release(`${event.request.requestId}.${event.request.attempt}`, "cancelled", undefined, nowMs);
-        this.#enqueue(event.request, nowMs - Math.max(0, event.wallNowMs - event.request.arrivedAtMs), decisions);
+        this.#settle(`${event.request.requestId}.${event.request.attempt}`, { result: "cancelled" }, nowMs);
+        this.#enqueue(event.request, nowMs - Math.max(0, event.wallNowMs - event.request.arrivedAtMs), {
+          nowMs,
+          decisions,
+        });
         break;
       case "settle":
-        this.#release(event.claimId, event.result, event.busyForMs, nowMs);
+        this.#settle(event.claimId, event, nowMs);
         break;
       case "cancel":
         if (this.#queue.remove(event.requestId) !== undefined)
           decisions.push({ kind: "cancelled", requestId: event.requestId });
         break;
       case "renew":
-        for (const claimId of event.claimIds) {
-          const claim = this.#claims.get(claimId);
-          if (claim !== undefined) claim.expiresAtMs = nowMs + this.#settings.claimTtlMs;
-        }
+        for (const claimId of event.claimIds) this.#claims.renew(claimId, nowMs + this.#settings.claimTtlMs);
         break;
       case "update":
-        this.#update(event.digest, event.wallNowMs, nowMs);
+        for (const key of this.#replicas.update(event.digest, event.wallNowMs, nowMs)) this.#prefixes.forget(key);
         break;
       case "tick":
         break;
@@ -100,11 +117,15 @@ export class PoolAdmission {
 
   /** When to call `handle` with a tick, at the latest; null when nothing can change by time alone. */
   nextTimerAtMs(nowMs: number): number | null {
-    let next = Infinity;
-    for (const { expiresAtMs } of this.#claims.values()) next = Math.min(next, expiresAtMs);
-    for (const entry of this.#queue.inOrder()) next = Math.min(next, this.#deadlineOf(entry));
-    if (this.#queue.size > 0)
-      for (const book of this.#replicas.values()) next = Math.min(next, book.nextChangeMs(nowMs));
+    let next = this.#claims.nextExpiryMs;
+    if (this.#queue.size > 0) {
+      for (const band of this.#queue.bands) {
+        for (const lane of band.lanes()) next = Math.min(next, this.#deadlineOf(lane, band));
+        const trickleAtMs = band.trickleAtMs();
+        if (trickleAtMs > nowMs) next = Math.min(next, trickleAtMs);
+      }
+      for (const book of this.#replicas.all()) next = Math.min(next, book.nextChangeMs(nowMs));
+    }
     return next === Infinity ? null : next;
   }
 
@@ -114,31 +135,56 @@ export class PoolAdmission {
   }
 
   stats(nowMs: number): PoolStats {
-    const usable = this.#candidates(nowMs).filter((candidate) => candidate.usable);
-    const slots = usable.reduce((sum, candidate) => sum + candidate.slots, 0);
-    const busy = usable.reduce((sum, candidate) => sum + inFlightOf(candidate, this.#settings), 0);
+    const candidates = this.#replicas.candidates(nowMs);
+    const slots = candidates.reduce((sum, { usable, slots: own }) => sum + (usable ? own : 0), 0);
+    const bands = this.#queue.bands.map((band) => [band.settings.name, band] as const);
     return {
       pool: this.#pool,
       inFlight: this.#claims.size,
-      queueDepthByBand: this.#queue.depthByBand(),
-      oldestWaitMsByBand: this.#queue.oldestWaitMsByBand(nowMs),
-      saturation: (busy + this.#queue.size) / Math.max(1, slots),
+      queueDepthByBand: Object.fromEntries(bands.map(([name, { size }]) => [name, size])),
+      queueBytesByBand: Object.fromEntries(bands.map(([name, { bytes }]) => [name, bytes])),
+      oldestWaitMsByBand: Object.fromEntries(
+        bands.map(([name, band]) => [name, Math.max(0, nowMs - (band.oldest()?.arrivedAtMs ?? nowMs))]),
+      ),
+      saturation: poolSaturation(candidates, this.#settings, nowMs) + this.#queue.size / Math.max(1, slots),
     };
   }
 
-  #candidates(nowMs: number): Candidate[] {
-    return [...this.#replicas.values()].map((book) => book.candidate(nowMs));
+  prospect(requestId: string): QueueProspect | null {
+    const entry = this.#queue.get(requestId);
+    if (entry === undefined) return null;
+    const { place, waitMs } = this.#queue.prospectOf(entry);
+    const { intervalMs } = this.#drain;
+    return { place, waitMs: waitMs ?? (intervalMs === null ? null : intervalMs * place) };
   }
 
-  #enqueue(request: AdmitRequest, arrivedAtMs: number, decisions: AdmissionDecision[]): void {
-    const { requestId, band } = request;
+  /** Time passes for what is measured by time. */
+  #observe(nowMs: number): void {
+    this.#drain.observe(nowMs, this.#claims.size > 0);
+    for (const band of this.#queue.bands) band.drain.observe(nowMs, band.size > 0);
+  }
+
+  #enqueue(
+    request: AdmitRequest,
+    arrivedAtMs: number,
+    { nowMs, decisions }: { readonly nowMs: number; readonly decisions: AdmissionDecision[] },
+  ): void {
+    const { requestId, project, bodyBytes } = request;
     if (this.#queue.remove(requestId) !== undefined) decisions.push({ kind: "cancelled", requestId });
-    const full =
-      this.#queue.sizeOf(band) >= this.#settings.queueCapacityRequests ||
-      this.#queue.bytesOf(band) + request.bodyBytes > this.#settings.queueCapacityBytes;
-    if (full) {
-      const waitMs = this.#drain.waitMs(this.#queue.size + 1) ?? UNKNOWN_WAIT_MS;
-      decisions.push({ kind: "refused", requestId, code: "queue_full", retryAfterSeconds: this.#seconds(waitMs) });
+    const band = this.#queue.bandOf(request.band);
+    const { queueCapacityRequests, queueCapacityBytes } = band.settings;
+    const left = queueCapacityRequests - band.size;
+    const fits = left > 0 && band.bytes + bodyBytes <= queueCapacityBytes;
+    // What is left over may be promised to clients that were told to come back about now.
+    const admitted =
+      !this.#settings.enabled || (fits && (band.returns.take(project, nowMs) || left > band.returns.due(nowMs)));
+    if (!admitted) {
+      decisions.push({
+        kind: "refused",
+        requestId,
+        code: "queue_full",
+        retryAfterSeconds: this.#comeBack(band, project, nowMs),
+      });
       return;
     }
     const requirementKey = JSON.stringify([
@@ -147,35 +193,90 @@ export class PoolAdmission {
       request.needsSomeSae,
       request.excludedReplicas,
     ]);
-    this.#queue.add({ request, arrivedAtMs, requirementKey, noMachineSinceMs: null });
+    this.#queue.add({ request, arrivedAtMs, enqueuedAtMs: nowMs, requirementKey }, nowMs);
   }
 
   #serve(nowMs: number, decisions: AdmissionDecision[]): void {
     if (this.#queue.size === 0) return;
-    const unserved = new Map<string, Pick>();
-    let candidates = this.#candidates(nowMs);
-    for (const entry of this.#queue.inOrder()) {
-      const known = unserved.get(entry.requirementKey);
-      const choice = known ?? pick(candidates, entry.request, { nowMs, turn: this.#turn, settings: this.#settings });
-      if (choice.kind === "picked") {
-        this.#grant(entry, choice.key, nowMs, decisions);
-        candidates = this.#candidates(nowMs);
+    let candidates = this.#replicas.candidates(nowMs);
+    const blocked = this.#look(candidates, nowMs, decisions);
+    const isBlocked = (requirementKey: string): boolean => blocked.has(requirementKey);
+    for (;;) {
+      const entry = this.#queue.next(isBlocked, this.#saturation(candidates, nowMs), nowMs);
+      if (entry === null) return;
+      const { request, requirementKey } = entry;
+      const state = this.#pickState(nowMs);
+      const found = servable(candidates, request, state);
+      const hints = {
+        work: workOf(request.inputTokens, request.outputTokens),
+        affinity: { session: request.session, matched: this.#prefixes.match(request.prefix, nowMs) },
+      };
+      const key = found.kind === "servable" ? choose(found.free, candidates, hints, state) : null;
+      if (key === null) {
+        blocked.add(requirementKey);
         continue;
       }
-      unserved.set(entry.requirementKey, choice);
-      this.#keepOrRefuse(entry, choice, nowMs, decisions);
+      this.#grant(entry, key, nowMs, decisions);
+      candidates = this.#replicas.refreshed(candidates, key, nowMs);
     }
+  }
+
+  /** Asks once for each kind of requirement what can serve it. Those that wait on are blocked for this round. */
+  #look(candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): Set<string> {
+    const state = this.#pickState(nowMs);
+    const known = new Map<string, ReturnType<typeof servable>>();
+    const blocked = new Set<string>();
+    for (const band of this.#queue.bands) {
+      for (const lane of band.lanes()) {
+        const [head] = lane.entries;
+        if (head === undefined) continue;
+        const found = known.get(lane.requirementKey) ?? servable(candidates, head.request, state);
+        known.set(lane.requirementKey, found);
+        const noMachine = found.kind === "none" && found.why === "no_machine";
+        if (lane.noMachine !== noMachine) {
+          lane.noMachine = noMachine;
+          lane.sinceMs = nowMs;
+        }
+        if (found.kind === "servable") continue;
+        blocked.add(lane.requirementKey);
+        this.#refuseIfHopeless(lane, found, nowMs, decisions);
+      }
+    }
+    return blocked;
+  }
+
+  #saturation(candidates: readonly Candidate[], nowMs: number): number {
+    if (!this.#settings.enabled) return -1;
+    // With nothing in flight nothing would ever come to an end that could lower it.
+    if (candidates.every((candidate) => inFlightOf(candidate, this.#settings) === 0)) return -1;
+    return poolSaturation(candidates, this.#settings, nowMs);
+  }
+
+  #pickState(nowMs: number): PickState {
+    return { nowMs, turn: this.#turn, settings: this.#settings, ignoreRoom: !this.#settings.enabled };
   }
 
   #grant(entry: WaitingEntry, replicaKey: string, nowMs: number, decisions: AdmissionDecision[]): void {
     const book = this.#replicas.get(replicaKey);
     if (book === undefined) return;
-    const { requestId, attempt } = entry.request;
+    const { requestId, attempt, project, band: bandName, inputTokens, outputTokens, prefix } = entry.request;
     const claimId = `${requestId}.${attempt}`;
+    const band = this.#queue.bandOf(bandName);
+    const charged = inputTokens + OUTPUT_WEIGHT * outputTokens;
     this.#turn++;
     this.#queue.remove(requestId);
-    this.#claims.set(claimId, { replicaKey, expiresAtMs: nowMs + this.#settings.claimTtlMs });
-    book.claim(claimId);
+    this.#queue.granted(entry, nowMs);
+    band.work.add(project, charged, nowMs);
+    this.#claims.add({
+      claimId,
+      replicaKey,
+      band: bandName,
+      project,
+      charged,
+      expiresAtMs: nowMs + this.#settings.claimTtlMs,
+    });
+    book.claim(claimId, { tokens: inputTokens + outputTokens, work: workOf(inputTokens, outputTokens) }, nowMs);
+    this.#prefixes.learn(prefix, replicaKey, nowMs);
     decisions.push({
       kind: "granted",
       requestId,
@@ -185,103 +286,119 @@ export class PoolAdmission {
     });
   }
 
-  #keepOrRefuse(
-    entry: WaitingEntry,
-    choice: Exclude<Pick, { kind: "picked" }>,
-    nowMs: number,
-    decisions: AdmissionDecision[],
-  ): void {
-    const { requestId } = entry.request;
-    switch (choice.why) {
-      case "busy":
-        entry.noMachineSinceMs = null;
-        return;
-      case "no_machine":
-        entry.noMachineSinceMs ??= nowMs;
-        return;
-      case "no_sae":
-        this.#queue.remove(requestId);
-        decisions.push({ kind: "sae_not_available", requestId, available: choice.available });
-        return;
-      case "no_capability":
-      case "all_tried": {
-        this.#queue.remove(requestId);
-        const tried = entry.request.excludedReplicas.flatMap((key) => this.#replicas.get(key) ?? []);
-        const waitMs = Math.min(Infinity, ...tried.map((book) => Math.max(0, book.availableFromMs - nowMs)));
-        decisions.push({
-          kind: "refused",
-          requestId,
-          code: "no_replica_available",
-          retryAfterSeconds: this.#seconds(waitMs === Infinity ? 0 : waitMs),
-        });
-        return;
+  #refuseIfHopeless(lane: Lane, found: NotServable, nowMs: number, decisions: AdmissionDecision[]): void {
+    // Both may pass, and where there is a queue they are waited for.
+    if (this.#settings.enabled && (found.why === "no_machine" || found.why === "busy")) return;
+    for (const { request } of lane.entries.slice()) {
+      const { requestId } = request;
+      this.#queue.remove(requestId);
+      if (found.why === "no_sae") {
+        decisions.push({ kind: "sae_not_available", requestId, available: found.available });
+        continue;
       }
-      default:
-        choice satisfies never;
+      const tried = request.excludedReplicas.flatMap((key) => this.#replicas.get(key) ?? []);
+      const waits = tried.map((book) => Math.max(0, book.availableFromMs(nowMs) - nowMs));
+      decisions.push({
+        kind: "refused",
+        requestId,
+        code: "no_replica_available",
+        retryAfterSeconds: this.#seconds(waits.length === 0 ? 0 : Math.min(...waits)),
+      });
     }
   }
 
-  #deadlineOf(entry: WaitingEntry): number {
-    const byAge = entry.arrivedAtMs + this.#settings.queueTtlMs;
-    if (entry.noMachineSinceMs === null) return byAge;
-    return Math.min(byAge, entry.noMachineSinceMs + this.#settings.noMachineTtlMs);
+  /**
+   * A wait with a machine and a wait without one have each a limit of their own, counted from when that began, so that
+   * nobody is refused at the moment a machine appears; the two together bound every wait.
+   */
+  #deadlineOf(lane: Lane, { settings }: BandQueue): number {
+    const [head] = lane.entries;
+    if (head === undefined) return Infinity;
+    const { noMachineTtlMs } = this.#settings;
+    // Who never saw the other state counts from arrival, however long ago that was.
+    const saturatedFromMs = head.enqueuedAtMs < lane.sinceMs ? lane.sinceMs : head.arrivedAtMs;
+    const ownMs =
+      lane.noMachine === true
+        ? Math.max(head.arrivedAtMs, lane.sinceMs) + noMachineTtlMs
+        : saturatedFromMs + settings.queueTtlMs;
+    return Math.min(ownMs, head.arrivedAtMs + settings.queueTtlMs + noMachineTtlMs);
   }
 
   #refuseExpired(nowMs: number, decisions: AdmissionDecision[]): void {
-    let place = 0;
-    for (const entry of this.#queue.inOrder()) {
-      place++;
-      if (this.#deadlineOf(entry) > nowMs) continue;
-      const { requestId } = entry.request;
-      this.#queue.remove(requestId);
-      decisions.push(
-        entry.noMachineSinceMs === null
-          ? {
-              kind: "refused",
-              requestId,
-              code: "queue_timeout",
-              retryAfterSeconds: this.#seconds(this.#drain.waitMs(place) ?? UNKNOWN_WAIT_MS),
-            }
-          : {
-              kind: "refused",
-              requestId,
-              code: "no_replica_available",
-              retryAfterSeconds: this.#seconds(this.#settings.noMachineTtlMs),
-            },
-      );
+    if (this.#queue.size === 0) return;
+    for (const band of this.#queue.bands) {
+      for (const lane of band.lanes()) {
+        while (this.#deadlineOf(lane, band) <= nowMs) {
+          const [head] = lane.entries;
+          if (head === undefined) break;
+          const { requestId } = head.request;
+          this.#queue.remove(requestId);
+          decisions.push(
+            lane.noMachine === true
+              ? {
+                  kind: "refused",
+                  requestId,
+                  code: "no_replica_available",
+                  retryAfterSeconds: this.#seconds(this.#settings.noMachineTtlMs),
+                }
+              : {
+                  kind: "refused",
+                  requestId,
+                  code: "queue_timeout",
+                  retryAfterSeconds: this.#comeBack(band, lane.project, nowMs),
+                },
+          );
+        }
+      }
     }
   }
 
-  #release(claimId: string, result: ClaimResult, busyForMs: number | undefined, nowMs: number): void {
-    const claim = this.#claims.get(claimId);
-    if (claim === undefined) return;
-    this.#claims.delete(claimId);
-    const book = this.#replicas.get(claim.replicaKey);
-    book?.release(claimId, result, busyForMs, nowMs);
-    if (book !== undefined && book.gone && book.claims === 0) this.#replicas.delete(claim.replicaKey);
-    this.#drain.released(nowMs);
+  /**
+   * When the band will have a place for one more, by its drain rate: a quarter of its queue must be gone, so that a few
+   * that come back in the same second all find room.
+   */
+  #comeBack(band: BandQueue, project: string, nowMs: number): number {
+    const intervalMs = band.drain.intervalMs ?? this.#drain.intervalMs ?? UNKNOWN_INTERVAL_MS;
+    return band.returns.give(project, {
+      nowMs,
+      waitMs: intervalMs * (Math.ceil(band.size / 4) + 1),
+      intervalMs,
+      maxSeconds: this.#settings.maxRetryAfterSeconds,
+    });
   }
 
-  #releaseExpiredClaims(nowMs: number): void {
-    for (const [claimId, { expiresAtMs }] of this.#claims)
-      if (expiresAtMs <= nowMs) this.#release(claimId, "cancelled", undefined, nowMs);
+  #settle(
+    claimId: string,
+    ended: {
+      readonly result: ClaimResult;
+      readonly busyForMs?: number | undefined;
+      readonly tokens?: UsedTokens | undefined;
+    },
+    nowMs: number,
+  ): void {
+    const claim = this.#claims.take(claimId);
+    if (claim !== undefined) this.#ended(claim, ended, nowMs);
   }
 
-  #update(digest: PoolDigest, wallNowMs: number, nowMs: number): void {
-    const named = new Set<string>();
-    for (const replica of digest.replicas) {
-      const { key } = replica.target;
-      named.add(key);
-      const reportedAtMs = replica.reportedAtMs === null ? null : nowMs - Math.max(0, wallNowMs - replica.reportedAtMs);
-      const book = this.#replicas.get(key);
-      if (book === undefined) this.#replicas.set(key, new ReplicaBook(replica, reportedAtMs, this.#settings));
-      else book.update(replica, reportedAtMs);
-    }
-    for (const [key, book] of this.#replicas) {
-      if (named.has(key)) continue;
-      if (book.claims === 0) this.#replicas.delete(key);
-      else book.leave();
-    }
+  #ended(
+    claim: HeldClaim,
+    ended: {
+      readonly result: ClaimResult;
+      readonly busyForMs?: number | undefined;
+      readonly tokens?: UsedTokens | undefined;
+    },
+    nowMs: number,
+  ): void {
+    const { result, busyForMs, tokens } = ended;
+    const work =
+      tokens === undefined ? null : workOf(tokens.promptTokens - tokens.cachedTokens, tokens.completionTokens);
+    this.#replicas.get(claim.replicaKey)?.release(claim.claimId, { result, busyForMs, work }, nowMs);
+    this.#replicas.dropIfGone(claim.replicaKey);
+    this.#drain.departed();
+    const used = tokens === undefined ? null : tokens.promptTokens + OUTPUT_WEIGHT * tokens.completionTokens;
+    // Without a count what was charged stays, except where nothing was done.
+    const owed = used ?? (result === "back_pressure" || result === "refused" ? 0 : claim.charged);
+    this.#queue.bandOf(claim.band).work.add(claim.project, owed - claim.charged, nowMs);
   }
 
   #seconds(waitMs: number): number {

@@ -1,25 +1,58 @@
 import type { ClaimResult, ReplicaDigest } from "../ports/coordinator.ts";
 import type { Candidate } from "../routing/candidate.ts";
+import { Breaker } from "./breaker.ts";
 import type { AdmissionSettings } from "./settings.ts";
 
 /** How long a replica that pushed back without saying for how long is left alone. */
 const DEFAULT_BUSY_MS = 1_000;
+/** A machine that joined others just now gets this share of its weight at first, and all of it after the window. */
+const COLD_SHARE = 0.1;
+const WARM_UP_MS = 30_000;
+/** Weight of the newest request in a machine's measured speed. */
+const NEWEST = 0.1;
+
+/** What a claim is expected to cost, and when it was made. */
+export interface ClaimCost {
+  /** Prompt and completion, as KV cells are used. */
+  readonly tokens: number;
+  readonly work: number;
+}
+
+interface BookedClaim extends ClaimCost {
+  readonly atMs: number;
+}
 
 /** One replica as the owner of its pool knows it: the fleet's last word, our claims, our experience. */
 export class ReplicaBook {
+  readonly #breaker: Breaker;
   readonly #settings: AdmissionSettings;
-  readonly #claims = new Set<string>();
+  readonly #claims = new Map<string, BookedClaim>();
   #digest: ReplicaDigest;
   #reportedAtMs: number | null;
+  #othersInFlight: number | null = null;
   #gone = false;
-  #failures = 0;
-  #ejectedUntilMs = 0;
   #busyUntilMs = 0;
+  #warmFromMs: number;
+  #ownWork = 0;
+  /** Tokens of claims made since the last report, which therefore does not show them. */
+  #unreportedTokens = 0;
+  /** Most claims held at once since the last report. */
+  #mostClaims = 0;
+  #measuredWork = 0;
+  #measuredMs = 0;
 
-  constructor(digest: ReplicaDigest, reportedAtMs: number | null, settings: AdmissionSettings) {
-    this.#digest = digest;
-    this.#reportedAtMs = reportedAtMs;
+  /** `joined`: others were there before it, so it starts cold beside them. */
+  constructor(
+    digest: ReplicaDigest,
+    heard: { readonly reportedAtMs: number | null; readonly nowMs: number; readonly joined: boolean },
+    settings: AdmissionSettings,
+  ) {
     this.#settings = settings;
+    this.#breaker = new Breaker(settings);
+    this.#digest = digest;
+    this.#reportedAtMs = null;
+    this.#warmFromMs = heard.joined ? heard.nowMs + WARM_UP_MS : 0;
+    this.#hear(digest, heard.reportedAtMs, true);
   }
 
   get digest(): ReplicaDigest {
@@ -30,16 +63,27 @@ export class ReplicaBook {
     return this.#claims.size;
   }
 
-  /** A restarted process starts with a clean record. */
-  update(digest: ReplicaDigest, reportedAtMs: number | null): void {
-    if (digest.target.epoch !== this.#digest.target.epoch) {
-      this.#failures = 0;
-      this.#ejectedUntilMs = 0;
+  get breaker(): Breaker {
+    return this.#breaker;
+  }
+
+  get usable(): boolean {
+    return this.#digest.ready && !this.#digest.draining && !this.#gone;
+  }
+
+  /** True where what the machine had cached is gone: its process is another, or it loaded anew. */
+  update(digest: ReplicaDigest, reportedAtMs: number | null, nowMs: number): boolean {
+    const restarted = digest.target.epoch !== this.#digest.target.epoch;
+    const loaded = restarted || (digest.ready && !this.#digest.ready);
+    if (restarted) {
+      // A restarted process starts with a clean record.
+      this.#breaker.reset();
       this.#busyUntilMs = 0;
     }
-    this.#digest = digest;
-    this.#reportedAtMs = reportedAtMs;
+    if (loaded) this.#warmFromMs = nowMs + WARM_UP_MS;
     this.#gone = false;
+    this.#hear(digest, reportedAtMs, digest.reportedAtMs !== this.#digest.reportedAtMs);
+    return loaded;
   }
 
   /** The fleet does not name it any more. Its claims still run out. */
@@ -51,63 +95,109 @@ export class ReplicaBook {
     return this.#gone;
   }
 
-  claim(claimId: string): void {
-    this.#claims.add(claimId);
+  claim(claimId: string, cost: ClaimCost, nowMs: number): void {
+    this.#claims.set(claimId, { ...cost, atMs: nowMs });
+    this.#ownWork += cost.work;
+    this.#unreportedTokens += cost.tokens;
+    this.#mostClaims = Math.max(this.#mostClaims, this.#claims.size);
+    this.#breaker.claimed(claimId, nowMs);
   }
 
-  release(claimId: string, result: ClaimResult, busyForMs: number | undefined, nowMs: number): void {
+  /** `work` is what was really done, where it is known: it measures the machine's speed. */
+  release(
+    claimId: string,
+    ended: { readonly result: ClaimResult; readonly busyForMs?: number | undefined; readonly work: number | null },
+    nowMs: number,
+  ): void {
+    const claim = this.#claims.get(claimId);
+    if (claim === undefined) return;
     this.#claims.delete(claimId);
-    switch (result) {
-      case "answered":
-        this.#failures = 0;
-        this.#ejectedUntilMs = 0;
-        return;
-      case "failed":
-        this.#failures++;
-        if (this.#failures < this.#settings.failureThreshold) return;
-        this.#ejectedUntilMs = nowMs + this.#settings.cooldownMs;
-        this.#failures = this.#settings.failureThreshold - 1;
-        return;
-      case "back_pressure":
-        this.#busyUntilMs = Math.max(this.#busyUntilMs, nowMs + (busyForMs ?? DEFAULT_BUSY_MS));
-        return;
-      case "cancelled":
-        return;
-      default:
-        result satisfies never;
+    this.#ownWork = this.#claims.size === 0 ? 0 : this.#ownWork - claim.work;
+    if (this.#reportedAtMs === null || claim.atMs > this.#reportedAtMs)
+      this.#unreportedTokens = Math.max(0, this.#unreportedTokens - claim.tokens);
+    this.#breaker.released(claimId, claim.atMs, ended.result, nowMs);
+    if (ended.result === "back_pressure")
+      this.#busyUntilMs = Math.max(this.#busyUntilMs, nowMs + (ended.busyForMs ?? DEFAULT_BUSY_MS));
+    if (ended.result === "answered" && ended.work !== null && nowMs > claim.atMs) {
+      this.#measuredWork += NEWEST * (ended.work - this.#measuredWork);
+      this.#measuredMs += NEWEST * (nowMs - claim.atMs - this.#measuredMs);
     }
   }
 
   /** From when on it may be chosen again, if it pushed back or was ejected. */
-  get availableFromMs(): number {
-    return Math.max(this.#busyUntilMs, this.#ejectedUntilMs);
+  availableFromMs(nowMs: number): number {
+    return Math.max(this.#busyUntilMs, this.#breaker.openUntilMs(nowMs));
   }
 
   /** The next moment at which this replica may look better without any news. */
   nextChangeMs(nowMs: number): number {
     const staleAt = this.#reportedAtMs === null ? 0 : this.#reportedAtMs + this.#settings.staleAfterMs + 1;
-    const times = [this.#busyUntilMs, this.#ejectedUntilMs, staleAt].filter((at) => at > nowMs);
+    const times = [this.#busyUntilMs, this.#breaker.openUntilMs(nowMs), staleAt].filter((at) => at > nowMs);
     return Math.min(Infinity, ...times);
   }
 
-  candidate(nowMs: number): Candidate {
-    const { target, ready, draining, reportedInFlight, reportedInFlightOfThisEdge } = this.#digest;
+  /** Work tokens a second of one slot; null before the first measure. */
+  get speedOfSlot(): number | null {
+    return this.#measuredMs > 0 && this.#measuredWork > 0 ? (this.#measuredWork * 1_000) / this.#measuredMs : null;
+  }
+
+  /** `typicalSpeed` of a slot serves where the machine has no measure of its own. */
+  candidate(nowMs: number, typicalSpeed: number): Candidate {
+    const { target, slots, capabilities, saes, weight, priority } = this.#digest;
     return {
       key: target.key,
       kind: target.kind,
-      usable: ready && !draining && !this.#gone,
-      slots: this.#digest.slots,
+      usable: this.usable,
+      slots,
       ownInFlight: this.#claims.size,
-      othersInFlight:
-        reportedInFlight === null ? null : Math.max(0, reportedInFlight - (reportedInFlightOfThisEdge ?? 0)),
-      waiting: this.#digest.waiting,
+      othersInFlight: this.#othersInFlight,
+      waiting: this.#waiting(),
+      kvUse: this.#kvUse(),
+      ownWork: this.#ownWork,
+      workPerSecond: (this.speedOfSlot ?? typicalSpeed) * Math.max(1, slots),
+      warmth: this.#warmth(nowMs),
       reportAgeMs: this.#reportedAtMs === null ? null : nowMs - this.#reportedAtMs,
-      capabilities: this.#digest.capabilities,
-      saes: this.#digest.saes,
-      weight: this.#digest.weight,
-      priority: this.#digest.priority,
+      capabilities,
+      saes,
+      weight,
+      priority,
       busyUntilMs: this.#busyUntilMs,
-      ejectedUntilMs: this.#ejectedUntilMs,
+      ejectedUntilMs: this.#breaker.openUntilMs(nowMs),
+      probing: this.#breaker.probing,
     };
+  }
+
+  /** A report may be told several times; only the first time is `isNews`. */
+  #hear(digest: ReplicaDigest, reportedAtMs: number | null, isNews: boolean): void {
+    this.#digest = digest;
+    if (!isNews) return;
+    this.#reportedAtMs = reportedAtMs;
+    const { reportedInFlight, reportedInFlightOfThisEdge } = digest;
+    // A server that does not tell edges apart counted ours too, those included that ended while it was asked.
+    const own = reportedInFlightOfThisEdge ?? this.#mostClaims;
+    this.#othersInFlight = reportedInFlight === null ? null : Math.max(0, reportedInFlight - own);
+    this.#mostClaims = this.#claims.size;
+    this.#unreportedTokens = 0;
+    for (const { tokens, atMs } of this.#claims.values())
+      if (reportedAtMs === null || atMs > reportedAtMs) this.#unreportedTokens += tokens;
+  }
+
+  #waiting(): number {
+    const { waiting, reportedInFlightOfThisEdge } = this.#digest;
+    const ended = Math.max(0, (reportedInFlightOfThisEdge ?? 0) - this.#claims.size);
+    return Math.max(0, waiting - ended);
+  }
+
+  #kvUse(): number | null {
+    const { target, freeKvCells, totalKvCells } = this.#digest;
+    if (totalKvCells <= 0) return null;
+    // Of other servers only the share is known, not their cells.
+    const sent = target.kind === "host" ? this.#unreportedTokens : 0;
+    return Math.min(1, Math.max(0, (totalKvCells - freeKvCells + sent) / totalKvCells));
+  }
+
+  #warmth(nowMs: number): number {
+    const leftMs = this.#warmFromMs - nowMs;
+    return leftMs <= 0 ? 1 : Math.max(COLD_SHARE, 1 - leftMs / WARM_UP_MS);
   }
 }

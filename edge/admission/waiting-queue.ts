@@ -1,81 +1,94 @@
-import type { AdmitRequest } from "../ports/coordinator.ts";
+import { BandQueue, type IsBlocked, type WaitingEntry } from "./band-queue.ts";
+import { DEFAULT_BAND, type BandSettings } from "./settings.ts";
 
-export interface WaitingEntry {
-  readonly request: AdmitRequest;
-  readonly arrivedAtMs: number;
-  /** Entries with the same requirement find the same replicas; one look serves them all. */
-  readonly requirementKey: string;
-  /** Since when nothing that could serve it is ready; null while something is. */
-  noMachineSinceMs: number | null;
-}
-
-interface Band {
-  readonly entries: WaitingEntry[];
-  bytes: number;
-}
-
-/** Waiting requests of one pool, each band with its own array in order of first arrival. */
+/** The queues of one pool's bands, highest priority first. */
 export class WaitingQueue {
-  readonly #bands = new Map<string, Band>();
+  #bands: BandQueue[];
   readonly #byRequestId = new Map<string, WaitingEntry>();
+
+  constructor(bands: readonly BandSettings[]) {
+    this.#bands = bands.map((band) => new BandQueue(band)).toSorted(byPriority);
+  }
 
   get size(): number {
     return this.#byRequestId.size;
   }
 
-  sizeOf(band: string): number {
-    return this.#bands.get(band)?.entries.length ?? 0;
+  get bands(): readonly BandQueue[] {
+    return this.#bands;
   }
 
-  bytesOf(band: string): number {
-    return this.#bands.get(band)?.bytes ?? 0;
+  /** A band that nobody configured has the defaults. */
+  bandOf(name: string): BandQueue {
+    const known = this.#bands.find(({ settings }) => settings.name === name);
+    if (known !== undefined) return known;
+    const made = new BandQueue({ ...DEFAULT_BAND, name });
+    this.#bands = [...this.#bands, made].toSorted(byPriority);
+    return made;
   }
 
   get(requestId: string): WaitingEntry | undefined {
     return this.#byRequestId.get(requestId);
   }
 
-  /** Places an entry behind all that arrived no later. */
-  add(entry: WaitingEntry): void {
-    const { requestId, band: name, bodyBytes } = entry.request;
-    const band = this.#bands.get(name) ?? { entries: [], bytes: 0 };
-    this.#bands.set(name, band);
-    let place = band.entries.length;
-    while (place > 0 && (band.entries[place - 1]?.arrivedAtMs ?? -Infinity) > entry.arrivedAtMs) place--;
-    band.entries.splice(place, 0, entry);
-    band.bytes += bodyBytes;
-    this.#byRequestId.set(requestId, entry);
+  add(entry: WaitingEntry, nowMs: number): void {
+    this.bandOf(entry.request.band).add(entry, nowMs);
+    this.#byRequestId.set(entry.request.requestId, entry);
   }
 
   remove(requestId: string): WaitingEntry | undefined {
     const entry = this.#byRequestId.get(requestId);
     if (entry === undefined) return undefined;
     this.#byRequestId.delete(requestId);
-    const band = this.#bands.get(entry.request.band);
-    const place = band?.entries.indexOf(entry) ?? -1;
-    if (band !== undefined && place !== -1) {
-      band.entries.splice(place, 1);
-      band.bytes -= entry.request.bodyBytes;
-      if (band.entries.length === 0) this.#bands.delete(entry.request.band);
-    }
+    this.bandOf(entry.request.band).remove(entry);
     return entry;
   }
 
-  /** All entries, first come first, whatever their band. A copy: entries may be removed while it is walked. */
-  inOrder(): readonly WaitingEntry[] {
-    if (this.#bands.size === 1) for (const { entries } of this.#bands.values()) return [...entries];
-    return [...this.#bands.values()]
-      .flatMap(({ entries }) => entries)
-      .toSorted((left, right) => left.arrivedAtMs - right.arrivedAtMs);
+  /**
+   * Who gets the next place: the oldest of a band whose promise is due, the longest overdue first; else by priority,
+   * each band while the pool is less full than its ceiling. The first band that is held back holds back those below.
+   */
+  next(isBlocked: IsBlocked, saturation: number, nowMs: number): WaitingEntry | null {
+    if (this.size === 0) return null;
+    let overdue: WaitingEntry | null = null;
+    let overdueMs = -1;
+    for (const band of this.#bands) {
+      const lateMs = nowMs - band.trickleAtMs();
+      if (!(lateMs > overdueMs)) continue;
+      const oldest = band.oldest(isBlocked);
+      if (oldest === null) continue;
+      overdue = oldest;
+      overdueMs = lateMs;
+    }
+    if (overdue !== null && overdueMs >= 0) return overdue;
+    for (const band of this.#bands) {
+      const entry = band.next(isBlocked, nowMs);
+      if (entry === null) continue;
+      return saturation < band.settings.saturationCeiling ? entry : null;
+    }
+    return null;
   }
 
-  depthByBand(): Record<string, number> {
-    return Object.fromEntries([...this.#bands].map(([name, { entries }]) => [name, entries.length]));
+  granted(entry: WaitingEntry, nowMs: number): void {
+    for (const band of this.#bands) {
+      if (band.settings.name === entry.request.band) band.granted(entry, nowMs);
+      else band.otherBandGranted();
+    }
   }
 
-  oldestWaitMsByBand(nowMs: number): Record<string, number> {
-    return Object.fromEntries(
-      [...this.#bands].map(([name, { entries }]) => [name, Math.max(0, nowMs - (entries[0]?.arrivedAtMs ?? nowMs))]),
-    );
+  /** Place and expected wait of one that waits; the wait is null while nothing is known. */
+  prospectOf(entry: WaitingEntry): { readonly place: number; readonly waitMs: number | null } {
+    const own = this.bandOf(entry.request.band);
+    const higher = this.#bands.filter(({ settings }) => settings.priority > own.settings.priority);
+    const place = own.placeOf(entry);
+    const { intervalMs } = own.drain;
+    return {
+      place: place + higher.reduce((sum, { size }) => sum + size, 0),
+      waitMs: intervalMs === null ? null : intervalMs * place,
+    };
   }
+}
+
+function byPriority(left: BandQueue, right: BandQueue): number {
+  return right.settings.priority - left.settings.priority;
 }

@@ -17,6 +17,8 @@ export interface InferenceRequest {
   readonly band: string;
   /** The caller's X-Steerage-Strict, for the engine to judge; null when it was not sent. */
   readonly strict: string | null;
+  /** The caller's session id, for affinity alone; null when it named none. */
+  readonly session: string | null;
   /** Wall time, Unix milliseconds. */
   readonly receivedAtMs: number;
 }

@@ -1,7 +1,7 @@
 import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
 import { REQUEST_ID_HEADER, ROUTE_HEADER } from "../../shared/protocol/headers.ts";
 import { hashOfReceipt } from "../../shared/steering/receipt.ts";
-import type { AdmitDecision, ReplicaTarget } from "../ports/coordinator.ts";
+import type { AdmitDecision, ReplicaTarget, UsedTokens } from "../ports/coordinator.ts";
 import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
@@ -17,7 +17,7 @@ import { Relay } from "./relay.ts";
 import type { RelayResult } from "./relay-result.ts";
 import type { HeldReservation, Reservations } from "./reservations.ts";
 import type { DispatcherDeps, PricedModel } from "./settings.ts";
-import { admitRequest, upstreamRequest } from "./upstream-request.ts";
+import { admitRequest, requestWeight, upstreamRequest, type RequestWeight } from "./upstream-request.ts";
 
 interface MadeAttempt {
   readonly target: ReplicaTarget;
@@ -39,6 +39,7 @@ export class RequestRun {
   readonly #answer: ClientAnswer;
   readonly #bounds: TokenBounds;
   readonly #priced: PricedModel;
+  readonly #weight: RequestWeight;
   readonly #receivedAtMs: number;
   readonly #attempts: MadeAttempt[] = [];
   #relay: Relay | null = null;
@@ -56,6 +57,7 @@ export class RequestRun {
     this.#writer = writer;
     this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
     this.#bounds = tokenBounds(request.route, request.envelope, request.bodyText, request.model);
+    this.#weight = requestWeight(request, this.#bounds);
     this.#priced = settings.priceOf(request.model.id);
     this.#answer = new ClientAnswer({
       writer,
@@ -150,7 +152,7 @@ export class RequestRun {
         if (this.#clientGone || this.#expired) return this.#gaveUp();
         result = await this.#attempt(claim.target, attempt);
       } finally {
-        held.release(result?.claimResult ?? "cancelled", result?.busyForMs ?? null);
+        held.release(result?.claimResult ?? "cancelled", result?.busyForMs ?? null, this.#usedBy(result));
       }
       this.#attempts.push({ target: claim.target, result });
       if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
@@ -162,10 +164,22 @@ export class RequestRun {
     }
   }
 
+  /** Exact where the machine told; else what came, and the prompt once it had begun to answer. */
+  #usedBy(result: RelayResult | null): UsedTokens | null {
+    if (result === null || result.nothingComputed) return null;
+    if (result.usage !== null) return result.usage;
+    if (!result.answering) return null;
+    return {
+      promptTokens: this.#bounds.inputTokensEstimate,
+      cachedTokens: 0,
+      completionTokens: result.tokenEvents,
+    };
+  }
+
   async #admit(attempt: number, tried: readonly string[]): Promise<AdmitDecision> {
     if (this.#clientGone || this.#expired) return { kind: "cancelled" };
     const { coordinator, clock } = this.#deps;
-    const request = admitRequest(this.#request, attempt, tried);
+    const request = admitRequest(this.#request, this.#weight, attempt, tried);
     const fromMs = clock.monotonicMs();
     this.#admitting = true;
     try {

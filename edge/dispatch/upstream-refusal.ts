@@ -40,7 +40,7 @@ export class UpstreamRefusal {
       return { ...base, claimResult: "failed", retryable: true, nothingComputed: true };
     if (status === 502) return { ...base, claimResult: "failed", retryable: true };
     if (status >= 500) return { ...base, claimResult: "failed" };
-    return { ...base, claimResult: "answered", nothingComputed: kind === "host" || status !== 408 };
+    return { ...base, claimResult: "refused", nothingComputed: kind === "host" || status !== 408 };
   }
 
   #refusal(): Refusal {

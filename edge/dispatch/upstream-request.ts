@@ -3,6 +3,8 @@ import { effectiveSets } from "../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
 import type { UpstreamRequest } from "../ports/upstream.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
+import { affinityOf } from "./affinity-of.ts";
+import type { TokenBounds } from "./bounds.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { editedBody } from "./request-body.ts";
 import type { DispatcherDeps } from "./settings.ts";
@@ -21,8 +23,23 @@ export function saeNeeds(envelope: InferenceRequest["envelope"]): Pick<AdmitRequ
   };
 }
 
+/** Longest answer that is counted on before it is there; most are shorter than their limit. */
+const MOST_OUTPUT_EXPECTED = 1_024;
+
+/** Of the request itself; the same for each of its attempts. */
+export type RequestWeight = Pick<AdmitRequest, "inputTokens" | "outputTokens" | "session" | "prefix">;
+
+export function requestWeight(request: InferenceRequest, bounds: TokenBounds): RequestWeight {
+  return {
+    inputTokens: bounds.inputTokensEstimate,
+    outputTokens: Math.min(bounds.outputTokensLimit ?? Infinity, bounds.outputTokensBound, MOST_OUTPUT_EXPECTED),
+    ...affinityOf(request),
+  };
+}
+
 export function admitRequest(
   request: InferenceRequest,
+  weight: RequestWeight,
   attempt: number,
   excludedReplicas: readonly string[],
 ): AdmitRequest {
@@ -37,6 +54,7 @@ export function admitRequest(
     ...saeNeeds(request.envelope),
     excludedReplicas,
     bodyBytes: request.bodyText.length,
+    ...weight,
   };
 }
 

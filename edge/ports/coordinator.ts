@@ -67,6 +67,21 @@ export interface AdmitRequest {
   /** Keys of replicas already tried. */
   readonly excludedReplicas: readonly string[];
   readonly bodyBytes: number;
+  /** Estimates; the exact counts come with `settle`. */
+  readonly inputTokens: number;
+  readonly outputTokens: number;
+  /** Hash of project and session id; null when the caller named no session. */
+  readonly session: number | null;
+  /** The prompt as chained hashes of its blocks; null where nothing can be reused. */
+  readonly prefix: PromptPrefix | null;
+}
+
+/** A prompt without its text: the n-th hash stands for everything up to the end of the n-th block. */
+export interface PromptPrefix {
+  readonly hashes: readonly number[];
+  readonly blockBytes: number;
+  /** Of the part that was looked at. */
+  readonly bytes: number;
 }
 
 export interface Claim {
@@ -87,8 +102,9 @@ export type AdmitDecision =
   | { readonly kind: "sae_not_available"; readonly available: readonly string[] };
 
 export type ClaimResult =
-  /** Answered, or refused for the caller's own fault: a good sign for the replica. */
   | "answered"
+  /** Refused for the caller's own fault: says nothing about the replica. */
+  | "refused"
   | "failed"
   /** 429 or 503 of the replica: neither a success nor a failure; it is left alone for a while. */
   | "back_pressure"
@@ -101,6 +117,15 @@ export interface SettleRequest {
   readonly result: ClaimResult;
   /** How long a busy replica asked to be left alone. */
   readonly busyForMs?: number;
+  /** What the attempt used, where it is known: fairness and speed are measured by it. */
+  readonly tokens?: UsedTokens;
+}
+
+export interface UsedTokens {
+  readonly promptTokens: number;
+  /** Of the prompt, taken from the cache. */
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
 }
 
 export interface PoolStats {
@@ -108,7 +133,17 @@ export interface PoolStats {
   readonly inFlight: number;
   readonly queueDepthByBand: Readonly<Record<string, number>>;
   readonly oldestWaitMsByBand: Readonly<Record<string, number>>;
+  /** Bytes of request bodies waiting. */
+  readonly queueBytesByBand?: Readonly<Record<string, number>>;
   readonly saturation: number;
+}
+
+/** Where a waiting request stands. */
+export interface QueueProspect {
+  /** From 1, higher bands before it included. */
+  readonly place: number;
+  /** Null while nothing is known. */
+  readonly waitMs: number | null;
 }
 
 export interface Coordinator {
@@ -123,4 +158,6 @@ export interface Coordinator {
   /** News from the fleet. */
   update(digest: PoolDigest): Promise<void>;
   stats(): Promise<readonly PoolStats[]>;
+  /** Null when it does not wait. */
+  prospect?(pool: string, requestId: string): Promise<QueueProspect | null>;
 }

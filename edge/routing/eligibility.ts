@@ -51,7 +51,7 @@ function withoutDoubtful(
   nowMs: number,
 ): readonly Candidate[] {
   const reachable = candidates.filter((candidate) => isReachable(candidate, settings));
-  const healthy = reachable.filter(({ ejectedUntilMs }) => ejectedUntilMs <= nowMs);
+  const healthy = reachable.filter(({ ejectedUntilMs, probing }) => ejectedUntilMs <= nowMs && !probing);
   if (healthy.length > 0) return healthy;
   return reachable.length > 0 ? reachable : candidates;
 }

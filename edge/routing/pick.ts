@@ -1,47 +1,88 @@
-import { inFlightOf, isFresh, roomOf, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
+import { affine, type Affinity, NO_AFFINITY } from "./affinity.ts";
+import { roomOf, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
 import { eligible, type Eligibility } from "./eligibility.ts";
+import { secondsOf, TYPICAL_WORK } from "./score.ts";
 
 export interface PickState {
   readonly nowMs: number;
   /** Counts picks, so that equals take turns. */
   readonly turn: number;
   readonly settings: RoutingSettings;
+  /** Admission is off: a machine without room is as good as another. */
+  readonly ignoreRoom?: boolean;
 }
 
-export type Pick =
-  | { readonly kind: "picked"; readonly key: string }
+/** What speaks for one machine rather than another, beside its load. */
+export interface PickHints {
+  /** Work tokens of the request itself. */
+  readonly work: number;
+  readonly affinity: Affinity;
+}
+
+const NO_HINTS: PickHints = { work: TYPICAL_WORK, affinity: NO_AFFINITY };
+
+export type NotServable =
   /** Eligible replicas exist, but none has room at the moment. */
   | { readonly kind: "none"; readonly why: "busy" }
   | { readonly kind: "none"; readonly why: "no_sae"; readonly available: readonly string[] }
   | { readonly kind: "none"; readonly why: Exclude<Eligibility["kind"], "eligible" | "no_sae"> };
 
-/**
- * The least loaded replica of the best tier that has room: (in flight + waiting) / (slots x weight), where a report
- * counts only while it is fresh and our own share of it is replaced by what we hold now. Equals take turns.
- */
-export function pick(candidates: readonly Candidate[], requirement: Requirement, state: PickState): Pick {
+export type Pick = { readonly kind: "picked"; readonly key: string } | NotServable;
+
+export type Servable = { readonly kind: "servable"; readonly free: readonly Candidate[] } | NotServable;
+
+/** Within this much of the best, machines are equal: differences are noise, and whoever wins them would get all. */
+const EQUAL_FACTOR = 1.1;
+const EQUAL_SECONDS = 0.005;
+
+/** The replicas of the best tier that have room for such a request now, or why there are none. */
+export function servable(candidates: readonly Candidate[], requirement: Requirement, state: PickState): Servable {
   const found = eligible(candidates, requirement, state.settings, state.nowMs);
   if (found.kind === "no_sae") return { kind: "none", why: "no_sae", available: found.available };
   if (found.kind !== "eligible") return { kind: "none", why: found.kind };
-  const free = found.candidates.filter(
-    (candidate) => candidate.busyUntilMs <= state.nowMs && roomOf(candidate, state.settings) > 0,
-  );
+  const quiet = found.candidates.filter(({ busyUntilMs }) => busyUntilMs <= state.nowMs);
+  const free = state.ignoreRoom
+    ? quiet.length > 0
+      ? quiet
+      : found.candidates
+    : quiet.filter((candidate) => roomOf(candidate, state.settings) > 0);
   if (free.length === 0) return { kind: "none", why: "busy" };
   const tier = Math.min(...free.map(({ priority }) => priority));
-  const scored = free
-    .filter(({ priority }) => priority === tier)
-    .map((candidate) => ({ key: candidate.key, load: loadOf(candidate, state.settings) }));
-  const least = Math.min(...scored.map(({ load }) => load));
-  const equals = scored
-    .filter(({ load }) => load === least)
-    .map(({ key }) => key)
-    .toSorted();
-  const key = equals[state.turn % equals.length];
-  return key === undefined ? { kind: "none", why: "busy" } : { kind: "picked", key };
+  return { kind: "servable", free: free.filter(({ priority }) => priority === tier) };
 }
 
-/** 0 is idle, 1 is full. */
-export function loadOf(candidate: Candidate, settings: RoutingSettings): number {
-  const waiting = isFresh(candidate, settings) ? candidate.waiting : 0;
-  return (inFlightOf(candidate, settings) + waiting) / Math.max(candidate.slots * candidate.weight, Number.EPSILON);
+/**
+ * One of `free`: the machine that knows the prompt or the session, as long as it is not too loaded for that; else the
+ * one that would be done soonest. Equals take turns.
+ */
+export function choose(
+  free: readonly Candidate[],
+  candidates: readonly Candidate[],
+  hints: PickHints,
+  state: PickState,
+): string | null {
+  const known = affine(free, candidates, hints.affinity, state.settings);
+  const scored = (known.length > 0 ? known : free).map((candidate) => ({
+    key: candidate.key,
+    seconds: secondsOf(candidate, hints.work, state.settings),
+  }));
+  const best = Math.min(...scored.map(({ seconds }) => seconds));
+  const equals = scored
+    .filter(({ seconds }) => seconds <= Math.max(best * EQUAL_FACTOR, best + EQUAL_SECONDS))
+    .map(({ key }) => key)
+    .toSorted();
+  return equals[state.turn % equals.length] ?? null;
+}
+
+/** Both steps for one request. */
+export function pick(
+  candidates: readonly Candidate[],
+  requirement: Requirement,
+  state: PickState,
+  hints: PickHints = NO_HINTS,
+): Pick {
+  const found = servable(candidates, requirement, state);
+  if (found.kind === "none") return found;
+  const key = choose(found.free, candidates, hints, state);
+  return key === null ? { kind: "none", why: "busy" } : { kind: "picked", key };
 }

@@ -1,6 +1,6 @@
 import type { VerdictCacheSettings } from "../accounts/verdict-cache.ts";
-import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../admission/settings.ts";
-import type { EdgeConfig } from "../config.ts";
+import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings, type BandSettings } from "../admission/settings.ts";
+import { ceilingOf, type EdgeConfig } from "../config.ts";
 import type { HttpSettings } from "../deps.ts";
 import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../dispatch/settings.ts";
 import type { FleetSettings } from "../fleet/settings.ts";
@@ -30,6 +30,7 @@ export function httpSettings(config: EdgeConfig): HttpSettings {
     bands: admission.bands.map(({ name, priority }) => ({ name, priority })),
     defaultBand: admission.default_band,
     bandHeader: admission.band_header,
+    sessionHeader: config.router.session_header,
     insecure: config.insecure,
     drainRetryAfterSeconds: DRAIN_RETRY_AFTER_SECONDS,
   };
@@ -40,13 +41,49 @@ export function admissionSettings({ router, control }: EdgeConfig): AdmissionSet
     ...DEFAULT_ADMISSION_SETTINGS,
     staleAfterMs: router.stale_after,
     unreachableAfterMs: control.unreachable_after,
-    queueTtlMs: router.admission.queue_ttl,
+    targetWaiting: router.scoring.target_waiting,
+    targetInFlight: router.scoring.target_inflight ?? null,
+    kvCeiling: router.scoring.kv_ceiling,
+    sessionLoadFactor: router.scoring.session_load_factor,
+    prefix: {
+      enabled: router.prefix.enabled,
+      maxNodes: router.prefix.max_nodes,
+      minMatchBytes: router.prefix.min_match,
+      ttlMs: router.prefix.ttl,
+      matchRatio: router.prefix.match_ratio,
+      balanceAbs: router.prefix.balance_abs,
+      balanceRel: router.prefix.balance_rel,
+    },
+    enabled: router.admission.enabled,
+    bands: bandSettings(router.admission),
     noMachineTtlMs: router.admission.queue_ttl_without_replica,
-    queueCapacityRequests: router.admission.queue_capacity_per_band,
-    queueCapacityBytes: router.admission.queue_capacity_bytes,
     failureThreshold: router.failure_threshold,
     cooldownMs: router.cooldown,
   };
+}
+
+/** Waits of bands of these names, where nothing is said; other bands wait as the default one does. */
+const WAITS: ReadonlyMap<string, { readonly ttlMs: number; readonly promiseMs: number }> = new Map([
+  ["interactive", { ttlMs: 30_000, promiseMs: 5_000 }],
+  ["bulk", { ttlMs: 300_000, promiseMs: 120_000 }],
+]);
+const OTHER_WAITS = { ttlMs: 60_000, promiseMs: 30_000 };
+
+function bandSettings(admission: EdgeConfig["router"]["admission"]): readonly BandSettings[] {
+  return admission.bands.map((band) => {
+    const waits = WAITS.get(band.name) ?? OTHER_WAITS;
+    const queueTtlMs = band.queue_ttl ?? admission.queue_ttl ?? waits.ttlMs;
+    return {
+      name: band.name,
+      priority: band.priority,
+      saturationCeiling: band.saturation_ceiling ?? ceilingOf(band.name),
+      queueTtlMs: queueTtlMs === 0 ? Infinity : queueTtlMs,
+      queueCapacityRequests: band.queue_capacity ?? admission.queue_capacity_per_band,
+      queueCapacityBytes: band.queue_bytes ?? admission.queue_capacity_bytes,
+      maxWaitMs: band.max_wait ?? (queueTtlMs === 0 ? waits.promiseMs : Math.min(waits.promiseMs, queueTtlMs / 2)),
+      trickleShare: band.trickle_share,
+    };
+  });
 }
 
 export function fleetSettings({ name, endpoints, models }: EdgeConfig): FleetSettings {

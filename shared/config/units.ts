@@ -26,13 +26,17 @@ export function duration(defaultText: string) {
   return z
     .union([z.string(), z.literal(0)])
     .default(defaultText)
-    .transform((text, context) => {
-      const ms = parseDurationMs(String(text));
-      if (ms !== null) return ms;
-      context.addIssue({ code: "custom", message: `'${text}' is not a duration such as 200ms, 10s, 5m or 24h` });
-      return z.NEVER;
-    })
+    .transform(readDuration)
     .meta({ kind: "duration" });
+}
+
+/** The same where another setting decides when it is not given. */
+export function optionalDuration() {
+  return z
+    .union([z.string(), z.literal(0)])
+    .transform(readDuration)
+    .meta({ kind: "duration" })
+    .optional();
 }
 
 /** A size in a configuration file; read as bytes. */
@@ -40,11 +44,29 @@ export function size(defaultText: string) {
   return z
     .union([z.string(), z.int().min(0)])
     .default(defaultText)
-    .transform((text, context) => {
-      const bytes = parseSizeBytes(String(text));
-      if (bytes !== null) return bytes;
-      context.addIssue({ code: "custom", message: `'${text}' is not a size such as 4MiB or 512KiB` });
-      return z.NEVER;
-    })
+    .transform(readSize)
     .meta({ kind: "size" });
+}
+
+/** The same where another setting decides when it is not given. */
+export function optionalSize() {
+  return z
+    .union([z.string(), z.int().min(0)])
+    .transform(readSize)
+    .meta({ kind: "size" })
+    .optional();
+}
+
+function readDuration(text: string | number, context: z.core.$RefinementCtx): number {
+  const ms = parseDurationMs(String(text));
+  if (ms !== null) return ms;
+  context.addIssue({ code: "custom", message: `'${text}' is not a duration such as 200ms, 10s, 5m or 24h` });
+  return z.NEVER;
+}
+
+function readSize(text: string | number, context: z.core.$RefinementCtx): number {
+  const bytes = parseSizeBytes(String(text));
+  if (bytes !== null) return bytes;
+  context.addIssue({ code: "custom", message: `'${text}' is not a size such as 4MiB or 512KiB` });
+  return z.NEVER;
 }

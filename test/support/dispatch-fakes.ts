@@ -228,6 +228,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
     model: options.model ?? servedModel,
     band: "default",
     strict: options.strict ?? null,
+    session: null,
     receivedAtMs: options.receivedAtMs,
   };
 }

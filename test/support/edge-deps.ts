@@ -91,6 +91,7 @@ export function fakeEdge(): FakeEdge {
         { name: "bulk", priority: 0 },
       ],
       defaultBand: "default",
+      sessionHeader: "X-Steerage-Session",
       bandHeader: "X-Steerage-Band",
       insecure: false,
       drainRetryAfterSeconds: 5,

@@ -43,6 +43,7 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
           model,
           band,
           strict: c.req.header(STRICT_HEADER) ?? null,
+          session: c.req.header(deps.settings.sessionHeader)?.slice(0, MAX_SESSION_LENGTH) || null,
           receivedAtMs: c.get("receivedAtMs"),
         },
         withHeaders(writer, extra),
@@ -50,6 +51,9 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
     );
   };
 }
+
+/** Of a session id, characters: what is longer is cut. */
+const MAX_SESSION_LENGTH = 256;
 
 /** A caller's text inside our own sentence: bounded. */
 const shown = (name: string): string => (name.length > 128 ? `${name.slice(0, 128)}…` : name);

@@ -22,6 +22,10 @@ async function bench(slots = 1) {
       needsSomeSae: false,
       excludedReplicas: [],
       bodyBytes: 10,
+      inputTokens: 100,
+      outputTokens: 100,
+      session: null,
+      prefix: null,
       ...more,
     });
   return { clock, coordinator, admit };

@@ -48,7 +48,7 @@ describe("the edge's configuration", () => {
         },
         admission: {
           default_band: "default",
-          queue_ttl: 60_000,
+          enabled: true,
           queue_capacity_per_band: 1_024,
           queue_capacity_bytes: 256 * 2 ** 20,
         },
@@ -56,9 +56,9 @@ describe("the edge's configuration", () => {
       control: { unreachable_after: 10_000 },
     });
     expect(config.router.admission.bands).toEqual([
-      { name: "interactive", priority: 100 },
-      { name: "default", priority: 50 },
-      { name: "bulk", priority: 0 },
+      { name: "interactive", priority: 100, trickle_share: 0.1 },
+      { name: "default", priority: 50, trickle_share: 0.1 },
+      { name: "bulk", priority: 0, trickle_share: 0.1 },
     ]);
   });
 
@@ -73,6 +73,20 @@ describe("the edge's configuration", () => {
     ["an address without a port", { listen: "localhost" }, /listen: must be host:port/],
     ["a port that is none", { listen: "localhost:70000" }, /listen/],
     ["a duration without a unit", { drain_timeout: "10" }, /drain_timeout.*'10' is not a duration/],
+    [
+      "a ceiling above that of a higher band",
+      {
+        router: {
+          admission: {
+            bands: [
+              { name: "default", priority: 1 },
+              { name: "x", saturation_ceiling: 1 },
+            ],
+          },
+        },
+      },
+      /bands\[1\].saturation_ceiling/,
+    ],
     ["a default band that is not there", { router: { admission: { default_band: "x" } } }, /default_band.*'x'/],
     ["an endpoint named twice", { endpoints: [endpoint, endpoint] }, /endpoints\[1\]\.id.*'a' is named twice/],
     ["a model name used twice", { models: [{ name: "m" }, { name: "n", aliases: ["m"] }] }, /models\[1\].*'m'/],

@@ -1,9 +1,9 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import type { Candidate, Requirement, RoutingSettings } from "../../../../edge/routing/candidate.ts";
+import { DEFAULT_ROUTING_SETTINGS, type Candidate, type Requirement } from "../../../../edge/routing/candidate.ts";
 import { pick } from "../../../../edge/routing/pick.ts";
 
-const settings: RoutingSettings = { staleAfterMs: 3_000, unreachableAfterMs: 10_000 };
+const settings = DEFAULT_ROUTING_SETTINGS;
 const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   key,
   kind: "host",
@@ -19,6 +19,11 @@ const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   priority: 0,
   busyUntilMs: 0,
   ejectedUntilMs: 0,
+  probing: false,
+  kvUse: null,
+  ownWork: (more.ownInFlight ?? 0) * 512,
+  workPerSecond: 25 * (more.slots ?? 8),
+  warmth: 1,
   ...more,
 });
 const chat: Requirement = { capability: "chat", saeIds: [], needsSomeSae: false, excludedReplicas: [] };
@@ -119,6 +124,11 @@ describe("the choice of a replica", () => {
       priority: fc.nat(2),
       busyUntilMs: fc.constantFrom(0, 200_000),
       ejectedUntilMs: fc.constantFrom(0, 200_000),
+      probing: fc.boolean(),
+      kvUse: fc.option(fc.double({ min: 0, max: 1, noNaN: true })),
+      ownWork: fc.nat(5_000),
+      workPerSecond: fc.constantFrom(0, 25, 200),
+      warmth: fc.constantFrom(0.1, 1),
     });
     fc.assert(
       fc.property(

@@ -42,7 +42,11 @@ describe("settings of the rooms", () => {
     expect(settings.admissionSettings(config)).toMatchObject({
       staleAfterMs: 1_000,
       unreachableAfterMs: 9_000,
-      queueTtlMs: 3_000,
+      bands: [
+        { name: "interactive", priority: 100, saturationCeiling: 1, queueTtlMs: 3_000, maxWaitMs: 1_500 },
+        { name: "default", priority: 50, saturationCeiling: 0.9, queueTtlMs: 3_000, maxWaitMs: 1_500 },
+        { name: "bulk", priority: 0, saturationCeiling: 0.7, queueTtlMs: 3_000, maxWaitMs: 1_500 },
+      ],
       noMachineTtlMs: 10_000,
     });
     expect(settings.dispatchSettings(config, { priceVersion: 4, secret: none })).toMatchObject({
@@ -50,6 +54,14 @@ describe("settings of the rooms", () => {
       injectUsage: true,
       timeouts: { idleMs: 7_000, dialMs: 2_000, totalMs: 1_800_000 },
     });
+  });
+
+  it("let each band wait as the design says where nothing is said", () => {
+    expect(settings.admissionSettings(configOf({})).bands).toMatchObject([
+      { queueTtlMs: 30_000, maxWaitMs: 5_000, queueCapacityRequests: 1_024, queueCapacityBytes: 2 ** 28 },
+      { queueTtlMs: 60_000, maxWaitMs: 30_000 },
+      { queueTtlMs: 300_000, maxWaitMs: 120_000, trickleShare: 0.1 },
+    ]);
   });
 
   it("keep a reservation longer than any request may take", () => {

@@ -1,0 +1,159 @@
+import type { AdmitRequest } from "../ports/coordinator.ts";
+import { DecayedWork } from "./decayed-work.ts";
+import { DrainRate } from "./drain-rate.ts";
+import { ReturnPlaces } from "./return-places.ts";
+import type { BandSettings } from "./settings.ts";
+
+export interface WaitingEntry {
+  readonly request: AdmitRequest;
+  /** Of the first arrival at an edge, on our monotonic clock. */
+  readonly arrivedAtMs: number;
+  readonly enqueuedAtMs: number;
+  /** Entries with the same requirement find the same replicas; one look serves them all. */
+  readonly requirementKey: string;
+}
+
+/** Requests of one project that want the same of a machine, first come first. */
+export interface Lane {
+  readonly project: string;
+  readonly requirementKey: string;
+  readonly entries: WaitingEntry[];
+  /** Nothing is ready that could serve it; null before the first look. */
+  noMachine: boolean | null;
+  /** Since when that is so: each state has a clock of its own. */
+  sinceMs: number;
+}
+
+export type IsBlocked = (requirementKey: string) => boolean;
+
+/** The waiting requests of one band, with what fairness, promise and computed waits must remember of it. */
+export class BandQueue {
+  readonly settings: BandSettings;
+  readonly work = new DecayedWork();
+  readonly drain = new DrainRate();
+  readonly returns = new ReturnPlaces();
+  readonly #lanes = new Map<string, Lane>();
+  #size = 0;
+  #bytes = 0;
+  #lastGrantAtMs: number | null = null;
+  #grantsOfOthers = 0;
+
+  constructor(settings: BandSettings) {
+    this.settings = settings;
+  }
+
+  get size(): number {
+    return this.#size;
+  }
+
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** A copy: lanes whose last request leaves are gone. */
+  lanes(): readonly Lane[] {
+    return [...this.#lanes.values()];
+  }
+
+  /** Places an entry behind all of its lane that arrived no later. */
+  add(entry: WaitingEntry, nowMs: number): void {
+    const { project, bodyBytes } = entry.request;
+    const key = laneKey(entry);
+    if (!this.#waits(project)) this.work.lift(project, this.#leastWork(nowMs), nowMs);
+    const lane = this.#lanes.get(key) ?? {
+      project,
+      requirementKey: entry.requirementKey,
+      entries: [],
+      noMachine: null,
+      sinceMs: nowMs,
+    };
+    this.#lanes.set(key, lane);
+    let place = lane.entries.length;
+    while (place > 0 && (lane.entries[place - 1]?.arrivedAtMs ?? -Infinity) > entry.arrivedAtMs) place--;
+    lane.entries.splice(place, 0, entry);
+    this.#size++;
+    this.#bytes += bodyBytes;
+  }
+
+  remove(entry: WaitingEntry): void {
+    const key = laneKey(entry);
+    const lane = this.#lanes.get(key);
+    const place = lane?.entries.indexOf(entry) ?? -1;
+    if (lane === undefined || place === -1) return;
+    lane.entries.splice(place, 1);
+    this.#size--;
+    this.#bytes -= entry.request.bodyBytes;
+    if (lane.entries.length === 0) this.#lanes.delete(key);
+  }
+
+  /** Whose turn it is: the project that got least lately, and of that its oldest request. */
+  next(isBlocked: IsBlocked, nowMs: number): WaitingEntry | null {
+    let best: WaitingEntry | null = null;
+    let least = Infinity;
+    for (const { project, requirementKey, entries } of this.#lanes.values()) {
+      const [head] = entries;
+      if (head === undefined || isBlocked(requirementKey)) continue;
+      const work = this.work.of(project, nowMs);
+      if (best !== null && (work > least || (work === least && head.arrivedAtMs >= best.arrivedAtMs))) continue;
+      best = head;
+      least = work;
+    }
+    return best;
+  }
+
+  oldest(isBlocked: IsBlocked = () => false): WaitingEntry | null {
+    let oldest: WaitingEntry | null = null;
+    for (const { requirementKey, entries } of this.#lanes.values()) {
+      const [head] = entries;
+      if (head === undefined || isBlocked(requirementKey)) continue;
+      if (oldest === null || head.arrivedAtMs < oldest.arrivedAtMs) oldest = head;
+    }
+    return oldest;
+  }
+
+  /** How many of this band arrived before it, itself included. */
+  placeOf(entry: WaitingEntry): number {
+    let place = 1;
+    for (const { entries } of this.#lanes.values())
+      for (const { arrivedAtMs } of entries) if (arrivedAtMs < entry.arrivedAtMs) place++;
+    return place;
+  }
+
+  granted(entry: WaitingEntry, nowMs: number): void {
+    this.#lastGrantAtMs = nowMs;
+    this.#grantsOfOthers = 0;
+    if (entry.enqueuedAtMs < nowMs) this.drain.departed();
+  }
+
+  otherBandGranted(): void {
+    this.#grantsOfOthers++;
+  }
+
+  /**
+   * From when on the promise makes it this band's turn whatever else waits; Infinity while nobody waits. Its oldest
+   * request has waited `maxWaitMs`, and enough grants went to others, or as much time again passed without any.
+   */
+  trickleAtMs(): number {
+    const oldest = this.oldest();
+    if (oldest === null) return Infinity;
+    const { maxWaitMs, trickleShare } = this.settings;
+    const overdueAtMs = oldest.arrivedAtMs + maxWaitMs;
+    if (this.#lastGrantAtMs === null || this.#grantsOfOthers + 1 >= 1 / trickleShare) return overdueAtMs;
+    return Math.max(overdueAtMs, this.#lastGrantAtMs + maxWaitMs);
+  }
+
+  #waits(project: string): boolean {
+    for (const lane of this.#lanes.values()) if (lane.project === project) return true;
+    return false;
+  }
+
+  #leastWork(nowMs: number): number {
+    let least = Infinity;
+    for (const { project } of this.#lanes.values()) least = Math.min(least, this.work.of(project, nowMs));
+    return least === Infinity ? 0 : least;
+  }
+}
+
+function laneKey({ request, requirementKey }: WaitingEntry): string {
+  return `${requirementKey}\n${request.project}`;
+}

@@ -1,0 +1,51 @@
+/** A promise of one slot, until it is settled or nobody renews it. */
+export interface HeldClaim {
+  readonly claimId: string;
+  readonly replicaKey: string;
+  readonly band: string;
+  readonly project: string;
+  /** Work for which the project was charged in advance. */
+  readonly charged: number;
+  readonly expiresAtMs: number;
+}
+
+/** Claims held in a pool. All live equally long from their last renewal, so their order is that of their expiry. */
+export class Claims {
+  readonly #claims = new Map<string, HeldClaim>();
+
+  get size(): number {
+    return this.#claims.size;
+  }
+
+  /** Infinity when none is held. */
+  get nextExpiryMs(): number {
+    for (const { expiresAtMs } of this.#claims.values()) return expiresAtMs;
+    return Infinity;
+  }
+
+  add(claim: HeldClaim): void {
+    this.#claims.set(claim.claimId, claim);
+  }
+
+  renew(claimId: string, expiresAtMs: number): void {
+    const claim = this.take(claimId);
+    if (claim !== undefined) this.add({ ...claim, expiresAtMs });
+  }
+
+  /** Once: a second call finds nothing. */
+  take(claimId: string): HeldClaim | undefined {
+    const claim = this.#claims.get(claimId);
+    this.#claims.delete(claimId);
+    return claim;
+  }
+
+  takeExpired(nowMs: number): readonly HeldClaim[] {
+    const expired: HeldClaim[] = [];
+    for (const claim of this.#claims.values()) {
+      if (claim.expiresAtMs > nowMs) break;
+      expired.push(claim);
+    }
+    for (const { claimId } of expired) this.#claims.delete(claimId);
+    return expired;
+  }
+}

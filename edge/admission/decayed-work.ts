@@ -1,0 +1,52 @@
+/** Work counts half after this time. */
+const HALF_LIFE_MS = 60_000;
+/** Less than a token is forgotten. */
+const NOTHING = 1;
+const MAX_KEYS = 4_096;
+
+interface Mark {
+  work: number;
+  atMs: number;
+}
+
+/**
+ * Work done lately by key, fading with time: the measure of fairness between projects. Bounded: what has faded is
+ * forgotten, and beyond `MAX_KEYS` whoever was entered first.
+ */
+export class DecayedWork {
+  readonly #marks = new Map<string, Mark>();
+
+  get size(): number {
+    return this.#marks.size;
+  }
+
+  of(key: string, nowMs: number): number {
+    const mark = this.#marks.get(key);
+    return mark === undefined ? 0 : mark.work * 2 ** ((mark.atMs - nowMs) / HALF_LIFE_MS);
+  }
+
+  /** `amount` may be negative, when less was used than was charged; nobody falls below nothing. */
+  add(key: string, amount: number, nowMs: number): void {
+    const work = Math.max(0, this.of(key, nowMs) + amount);
+    if (work < NOTHING) {
+      this.#marks.delete(key);
+      return;
+    }
+    this.#marks.set(key, { work, atMs: nowMs });
+    if (this.#marks.size > MAX_KEYS) this.#forget(nowMs);
+  }
+
+  /** Whoever was away starts no further back than the one who got least: what it did not use is not saved up. */
+  lift(key: string, floor: number, nowMs: number): void {
+    const missing = floor - this.of(key, nowMs);
+    if (missing > 0) this.add(key, missing, nowMs);
+  }
+
+  #forget(nowMs: number): void {
+    for (const key of this.#marks.keys()) if (this.of(key, nowMs) < NOTHING) this.#marks.delete(key);
+    for (const key of this.#marks.keys()) {
+      if (this.#marks.size <= MAX_KEYS) return;
+      this.#marks.delete(key);
+    }
+  }
+}

@@ -1,0 +1,82 @@
+import type { PoolDigest } from "../ports/coordinator.ts";
+import type { Candidate } from "../routing/candidate.ts";
+import { ReplicaBook } from "./replica-book.ts";
+import type { AdmissionSettings } from "./settings.ts";
+
+/** Work tokens a second of one slot, before anything was measured. */
+const ASSUMED_SPEED = 25;
+
+/** The replicas of one pool, as its owner knows them. */
+export class PoolReplicas {
+  readonly #settings: AdmissionSettings;
+  readonly #books = new Map<string, ReplicaBook>();
+
+  constructor(settings: AdmissionSettings) {
+    this.#settings = settings;
+  }
+
+  get size(): number {
+    return this.#books.size;
+  }
+
+  get(key: string): ReplicaBook | undefined {
+    return this.#books.get(key);
+  }
+
+  all(): Iterable<ReplicaBook> {
+    return this.#books.values();
+  }
+
+  candidates(nowMs: number): Candidate[] {
+    const typical = this.#typicalSpeed();
+    return [...this.#books.values()].map((book) => book.candidate(nowMs, typical));
+  }
+
+  /** The same after a change of one replica. */
+  refreshed(candidates: readonly Candidate[], key: string, nowMs: number): Candidate[] {
+    const typical = this.#typicalSpeed();
+    return candidates.map((candidate) =>
+      candidate.key === key ? (this.#books.get(key)?.candidate(nowMs, typical) ?? candidate) : candidate,
+    );
+  }
+
+  /** Replicas whose caches are gone: they left, or their process is another. */
+  update(digest: PoolDigest, wallNowMs: number, nowMs: number): readonly string[] {
+    const named = new Set<string>();
+    const emptied: string[] = [];
+    const joined = this.#books.size > 0;
+    for (const replica of digest.replicas) {
+      const { key } = replica.target;
+      named.add(key);
+      const reportedAtMs = replica.reportedAtMs === null ? null : nowMs - Math.max(0, wallNowMs - replica.reportedAtMs);
+      const book = this.#books.get(key);
+      if (book === undefined)
+        this.#books.set(key, new ReplicaBook(replica, { reportedAtMs, nowMs, joined }, this.#settings));
+      else if (book.update(replica, reportedAtMs, nowMs)) emptied.push(key);
+    }
+    for (const [key, book] of this.#books) {
+      if (named.has(key)) continue;
+      emptied.push(key);
+      if (book.claims === 0) this.#books.delete(key);
+      else book.leave();
+    }
+    return emptied;
+  }
+
+  /** Forgets a replica that the fleet forgot, once its last claim has ended. */
+  dropIfGone(key: string): void {
+    const book = this.#books.get(key);
+    if (book !== undefined && book.gone && book.claims === 0) this.#books.delete(key);
+  }
+
+  #typicalSpeed(): number {
+    let sum = 0;
+    let measured = 0;
+    for (const { speedOfSlot } of this.#books.values()) {
+      if (speedOfSlot === null) continue;
+      sum += speedOfSlot;
+      measured++;
+    }
+    return measured === 0 ? ASSUMED_SPEED : sum / measured;
+  }
+}
