@@ -48,6 +48,7 @@
         "src/native_error.cc",
         "src/ownership_check.cc",
         "src/prefill_budget.cc",
+        "src/residual_edit.cc",
         "src/runtime.cc",
         "src/sae_encoder.cc",
         "src/sae_object.cc",

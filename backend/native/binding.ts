@@ -122,6 +122,8 @@ export interface ContextOptions {
   threads: number;
   flashAttention: boolean;
   kvType: "f32" | "f16" | "q8_0" | "q4_0";
+  /** llama.cpp's own control vector on every row: d values for each layer from layer 1 on. None when left out. */
+  controlVector?: Float32Array | null;
   /** Called once per decode step with everything that happened in it, on the JavaScript thread. */
   onStep: (events: StepEvents) => void;
 }
@@ -181,7 +183,7 @@ export interface GenerationJob {
   /** Control tokens whose text belongs to the answer. */
   renderedTokens: Int32Array;
   /** Every edit of one layer is computed from the same residual row and summed. */
-  edits: readonly AdditiveEdit[];
+  edits: readonly ResidualEdit[];
   sensing: readonly SensingPlan[];
   capture: readonly CapturePlan[];
 }
@@ -211,13 +213,41 @@ export interface SamplerOptions {
   /** As AppliedChat gave it, or empty. */
   grammarTriggers: string;
 }
-/** h + vector for rows at positions [fromPosition, toPosition); toPosition -1 has no end. */
-export interface AdditiveEdit {
+/**
+ * Changes rows at positions [fromPosition, toPosition); toPosition -1 has no end. Either `vector` is added, or what
+ * `terms` come to on the row; the other one is empty or null.
+ */
+export interface ResidualEdit {
   layer: number;
   fromPosition: number;
   toPosition: number;
+  /** When given and not empty: only positions inside one of these, as pairs from, to. */
+  ranges?: Int32Array | null;
+  /** Rows that carry one of these tokens stay as they are. */
+  excludedTokens?: Int32Array | null;
   /** Length d; the caller has already summed strength times decoder row. */
   vector: Float32Array;
+  terms?: ActivationTerms | null;
+  /** Rows where it does not hold stay as they are. */
+  condition?: EditCondition | null;
+}
+/**
+ * Sum over features of (offset + gain * activation) * direction, activations encoded from the row as it came; times
+ * the scale that the SAE's normalisation took from the row, so that the sum is in the row's own units.
+ */
+export interface ActivationTerms {
+  sae: NativeSae;
+  features: Int32Array;
+  offsets: Float32Array;
+  gains: Float32Array;
+  /** One direction of d values per feature. */
+  directions: Float32Array;
+}
+export interface EditCondition {
+  sae: NativeSae;
+  feature: number;
+  comparison: ">" | ">=" | "<" | "<=";
+  value: number;
 }
 export interface SensingPlan {
   sae: NativeSae;
@@ -299,7 +329,10 @@ export interface JobFinished {
   readonly computedPromptTokens: number;
   /** Tokens sampled, an end-of-generation token included. */
   readonly computedCompletionTokens: number;
-  /** Rows really changed, one entry per place in GenerationJob.edits. */
+  /**
+   * Rows really changed, one entry per place in GenerationJob.edits: where a condition held and, of `terms`, where a
+   * factor was not zero.
+   */
   readonly editedRows: Int32Array;
   readonly errorCode: NativeErrorCode | null;
   readonly errorMessage: string | null;
@@ -355,4 +388,4 @@ export interface NativeEmbedder {
 }
 
 /** The version of this file that the addon must report. */
-export const NATIVE_INTERFACE_VERSION = 2;
+export const NATIVE_INTERFACE_VERSION = 3;

@@ -11,6 +11,8 @@ export interface AttachedSae {
   readonly embeddingWidth: number;
   /** F rows of d values. */
   readonly decoderRows: Float32Array;
+  /** Largest activation seen by feature, for those of which it is recorded. */
+  readonly recordedMaxima?: ReadonlyMap<number, number>;
 }
 
 /** `demo-l1 (layer 1), demo-l2 (layer 2)`, for messages. */

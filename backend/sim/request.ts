@@ -8,8 +8,15 @@ import { embeddingRequestSchema } from "../../shared/openai/embeddings.ts";
 import { streamOptionsFault } from "../../shared/openai/sampling.ts";
 import type { AttachedSae } from "../../shared/protocol/report.ts";
 import { steeringHash } from "../../shared/steering/canonical-form.ts";
+import { positionsText } from "../../shared/steering/positions.ts";
 import { type AppliedSteering, receiptOf } from "../../shared/steering/receipt.ts";
-import { clampStrength, effectiveSets, type Steering, steeringSchema } from "../../shared/steering/steering-set.ts";
+import {
+  changesNothing,
+  clampEdit,
+  effectiveSets,
+  type Steering,
+  steeringSchema,
+} from "../../shared/steering/steering-set.ts";
 import { tokensOf } from "./text.ts";
 
 /** A chat message costs this many tokens beside its words, as a template's marks would. */
@@ -101,19 +108,19 @@ function appliedOf(steering: Steering | null | undefined, saes: readonly Attache
     if (sae === undefined) throw new ApiError("sae_not_available", { param: "steering.sae_id" });
     const wrong = set.features.find(({ index }) => index >= sae.d_sae);
     if (wrong !== undefined) throw new ApiError("invalid_feature_index", { param: "steering.features" });
-    const clamps = set.features.map(({ strength }) => clampStrength(strength));
-    const features = set.features.map(({ index }, place) => ({
-      index,
-      strength: clamps[place]?.strength ?? 0,
-      mode: "add",
-      unit: "raw",
-    }));
+    const edits = set.features.map(({ index, strength, mode, unit, when }) => {
+      const { strength: bounded, clamped } = clampEdit(mode ?? "add", strength ?? 0, null);
+      const condition = when ?? set.when ?? null;
+      return { index, mode: mode ?? "add", unit: unit ?? "raw", strength: bounded, clamped, when: condition };
+    });
+    const positions = positionsText(set.positions);
+    const excludesSpecialTokens = set.exclude_special_tokens ?? false;
     const hash = steeringHash(
-      [{ saeId: sae.id, saeDigest: sae.digest, layer: sae.layer, features, positions: "all" }],
+      [{ saeId: sae.id, saeDigest: sae.digest, layer: sae.layer, features: edits, positions, excludesSpecialTokens }],
       (text) => createHash("sha256").update(text).digest("hex"),
     );
-    const count = features.filter(({ strength }) => strength !== 0).length;
-    return { saeId: sae.id, layer: sae.layer, features: count, hash, clamped: clamps.some(({ clamped }) => clamped) };
+    const features = edits.filter(({ mode, strength }) => !changesNothing(mode, strength)).length;
+    return { saeId: sae.id, layer: sae.layer, features, hash, clamped: edits.some(({ clamped }) => clamped) };
   });
 }
 

@@ -1,3 +1,5 @@
+import { changesNothing, type EditCondition, type EditMode, type StrengthUnit } from "./steering-set.ts";
+
 /** SHA-256 of UTF-8 text as 64 lower-case hex digits. Injected: this room has no cryptography of its own. */
 export type Sha256Hex = (text: string) => string;
 
@@ -29,24 +31,45 @@ export function canonicalFormV1(saeId: string, features: readonly CanonicalFeatu
   return lines.map((line) => `${line}\n`).join("");
 }
 
+export interface CanonicalEdit extends CanonicalFeature {
+  readonly mode: EditMode;
+  /** As the caller stated it; `strength` is in raw units whatever stands here. */
+  readonly unit: StrengthUnit;
+  readonly when: EditCondition | null;
+}
+
 export interface CanonicalSaeSet {
   readonly saeId: string;
   /** Content digest of the SAE's tensors, so that a renamed or changed file changes the hash. */
   readonly saeDigest: string;
   readonly layer: number;
-  readonly features: readonly (CanonicalFeature & { readonly mode: string; readonly unit: string })[];
+  readonly features: readonly CanonicalEdit[];
+  /** `all`, `prompt`, `completion`, or ascending ranges such as `3-7,9-12`. */
   readonly positions: string;
+  readonly excludesSpecialTokens: boolean;
 }
 
-/** Our own rule, for everything that v1 cannot say: several SAEs, modes, units, positions, and the file's content. */
+/** The order of receipts and hashes: by layer, then by id. */
+export function byLayerThenId(
+  a: { readonly layer: number; readonly saeId: string },
+  b: { readonly layer: number; readonly saeId: string },
+): number {
+  return a.layer - b.layer || (a.saeId < b.saeId ? -1 : a.saeId > b.saeId ? 1 : 0);
+}
+
+/**
+ * Our own rule, for everything that v1 cannot say: several SAEs, modes, units, positions, conditions, and the file's
+ * content. A line per feature: `index:mode:unit:binary64`, and with a condition `:when:index:op:binary64`.
+ */
 export function canonicalFormV2(sets: readonly CanonicalSaeSet[]): string {
   const lines = ["steerage.steering-set/v2"];
-  const sorted = sets.toSorted((a, b) => a.layer - b.layer || (a.saeId < b.saeId ? -1 : a.saeId > b.saeId ? 1 : 0));
-  for (const set of sorted) {
+  for (const set of sets.toSorted(byLayerThenId)) {
     lines.push(`sae=${set.saeId}`, `digest=${set.saeDigest}`, `layer=${set.layer}`, `positions=${set.positions}`);
-    const features = set.features.filter(({ strength, mode }) => strength !== 0 || mode !== "add");
-    for (const { index, strength, mode, unit } of features.toSorted((a, b) => a.index - b.index)) {
-      lines.push(`${index}:${mode}:${unit}:${binary64Hex(strength)}`);
+    if (set.excludesSpecialTokens) lines.push("special_tokens=excluded");
+    const features = set.features.filter(({ strength, mode }) => !changesNothing(mode, strength));
+    for (const { index, strength, mode, unit, when } of features.toSorted((a, b) => a.index - b.index)) {
+      const condition = when === null ? "" : `:when:${when.index}:${when.op}:${binary64Hex(when.value)}`;
+      lines.push(`${index}:${mode}:${unit}:${binary64Hex(strength)}${condition}`);
     }
   }
   return lines.map((line) => `${line}\n`).join("");
@@ -58,6 +81,7 @@ export function steeringHash(sets: readonly CanonicalSaeSet[], sha256Hex: Sha256
   const sayableInV1 =
     only !== undefined &&
     only.positions === "all" &&
-    only.features.every(({ mode, unit }) => mode === "add" && unit === "raw");
+    !only.excludesSpecialTokens &&
+    only.features.every(({ mode, unit, when }) => mode === "add" && unit === "raw" && when === null);
   return sha256Hex(sayableInV1 ? canonicalFormV1(only.saeId, only.features) : canonicalFormV2(sets));
 }

@@ -1,27 +1,41 @@
+import { byLayerThenId } from "./canonical-form.ts";
+
 /** What was really done to one SAE's hook point in one answer. */
 export interface AppliedSteering {
   readonly saeId: string;
   readonly layer: number;
-  /** Features with a strength other than zero. */
+  /** Features whose edit can change a row. */
   readonly features: number;
   readonly hash: string;
   /** A strength lay outside the bounds and was brought back. */
   readonly clamped: boolean;
+  /** Modes other than `add` that were used, in any order. */
+  readonly modes?: readonly string[];
+  /** Where not all positions are edited. */
+  readonly positions?: string;
+  readonly excludesSpecialTokens?: boolean;
+  /** Edits that depend on activations: rows that were changed in this answer, cached ones left out. */
+  readonly rows?: number;
 }
 
 /**
  * The value of X-Steerage-Steering and of the stream's steerage chunk: an RFC 8941 list, one `inline` item per SAE
- * by layer then id, or the single item `none`.
+ * by layer then id, or the single item `none`. Parameters: sae, layer, features, hash; and where it applies clamped,
+ * modes, positions, no-special-tokens, rows.
  */
 export function receiptOf(applied: readonly AppliedSteering[]): string {
   if (applied.length === 0) return "none";
-  const sorted = applied.toSorted((a, b) => a.layer - b.layer || (a.saeId < b.saeId ? -1 : a.saeId > b.saeId ? 1 : 0));
-  return sorted
-    .map(
-      ({ saeId, layer, features, hash, clamped }) =>
-        `inline;sae=${structuredString(saeId)};layer=${layer};features=${features};hash="${hash}"${clamped ? ";clamped" : ""}`,
-    )
-    .join(", ");
+  return applied.toSorted(byLayerThenId).map(itemOf).join(", ");
+}
+
+function itemOf(one: AppliedSteering): string {
+  let item = `inline;sae=${structuredString(one.saeId)};layer=${one.layer};features=${one.features};hash="${one.hash}"`;
+  if (one.clamped) item += ";clamped";
+  if (one.modes !== undefined && one.modes.length > 0) item += `;modes="${one.modes.toSorted().join(" ")}"`;
+  if (one.positions !== undefined && one.positions !== "all") item += `;positions="${one.positions}"`;
+  if (one.excludesSpecialTokens === true) item += ";no-special-tokens";
+  if (one.rows !== undefined) item += `;rows=${one.rows}`;
+  return item;
 }
 
 /** RFC 8941 strings hold printable ASCII only, so anything else is percent-encoded first, as the percent sign is. */

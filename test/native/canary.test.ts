@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { AdditiveEdit, CapturePlan, NativeModel } from "../../backend/native/binding.ts";
+import type { ResidualEdit, CapturePlan, NativeModel } from "../../backend/native/binding.ts";
 import type { JobOutcome, JobWish } from "../support/native-harness.ts";
 import { DEMO_Q8, NativeSession, openModel } from "../support/native-harness.ts";
 import type { FixtureArchitecture } from "../support/random-model.ts";
@@ -33,7 +33,7 @@ function canaryVector(width: number, stream: number): Float32Array {
 }
 
 interface Canary {
-  readonly edits: readonly AdditiveEdit[];
+  readonly edits: readonly ResidualEdit[];
   readonly capture: readonly CapturePlan[];
   readonly tokens: Int32Array;
 }
@@ -44,8 +44,8 @@ function canaryOf(model: NativeModel, stream: number): Canary {
   const tokens = model.tokenize(text, true, false);
   const vector = canaryVector(embeddingWidth, stream);
   const last = layerCount - 1;
-  const plain: AdditiveEdit = { layer: 1, fromPosition: 0, toPosition: -1, vector };
-  const kinds: AdditiveEdit[][] = [
+  const plain: ResidualEdit = { layer: 1, fromPosition: 0, toPosition: -1, vector };
+  const kinds: ResidualEdit[][] = [
     [plain],
     [{ ...plain, fromPosition: tokens.length }],
     [],

@@ -19,6 +19,7 @@ import type {
   StepEvents,
   TokenLogprobs,
 } from "../../backend/native/binding.ts";
+import { NATIVE_INTERFACE_VERSION } from "../../backend/native/binding.ts";
 
 /** Tokens of the scripted vocabulary: every byte is one, and four control tokens follow. */
 export const BOS = 256;
@@ -319,7 +320,7 @@ export class ScriptedModel implements NativeModel {
 
 export function scriptedAddon(model: ScriptedModel): NativeAddon {
   return {
-    interfaceVersion: 2,
+    interfaceVersion: NATIVE_INTERFACE_VERSION,
     llamaRelease: "scripted",
     initialize: () => undefined,
     loadModel: () => Promise.resolve(model),

@@ -3,6 +3,7 @@ import type { Logger } from "../../../shared/logging/logger.ts";
 import { residualPostHookPoint } from "../../../shared/steering/hook-points.ts";
 import type { ModelInfo, NativeAddon } from "../../native/binding.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
+import { readRecordedMaxima } from "../../sae/feature-maxima.ts";
 import { SaeFileError } from "../../sae/sae-file-error.ts";
 import { readSaeFolder } from "../../sae/read-sae-folder.ts";
 import type { LoadedSae } from "../engine-model.ts";
@@ -32,7 +33,8 @@ export async function loadSaes(
     const hookPoint = (layer === config.layer ? config.hookPoint : null) ?? residualPostHookPoint(layer);
     const native = addon.loadSae(tensors);
     const { featureCount, embeddingWidth } = config;
-    loaded.push({ id, digest, layer, hookPoint, featureCount, embeddingWidth, decoderRows, native });
+    const recordedMaxima = await readRecordedMaxima(path);
+    loaded.push({ id, digest, layer, hookPoint, featureCount, embeddingWidth, decoderRows, recordedMaxima, native });
     logger.info("SAE loaded", { sae: id, layer, features: featureCount });
   }
   return loaded;

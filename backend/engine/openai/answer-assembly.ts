@@ -65,7 +65,14 @@ export class AnswerAssembly {
     this.#pendingText = "";
     const entries = this.#trail === null ? null : this.#trail.end(this.#text.releasedBytes);
     const { steering, sensing } = this.#plan;
-    const receipt = receiptOf(appliedSteering(steering, account.editedRows, account.cachedPromptTokens));
+    const receipt = receiptOf(
+      appliedSteering(steering, {
+        editedRows: account.editedRows,
+        cachedTokens: account.cachedPromptTokens,
+        // The last sampled token never went through the model.
+        rows: account.cachedPromptTokens + account.computedPromptTokens + account.computedCompletionTokens - 1,
+      }),
+    );
     const activations = sensing === null || this.#rows === null ? null : this.#rows.result();
     const used = steering.edits.length > 0 || activations !== null;
     const {

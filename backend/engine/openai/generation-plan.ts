@@ -8,6 +8,8 @@ import { planSensing, type SensingRequestPlan } from "../../sae/sensing-plan.ts"
 import { planSteering, type SteeringPlan } from "../../sae/steering-plan.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import type { GenerationTask, RequestLabel } from "../loop/generation-task.ts";
+import { nativeEdits, nativeSensing } from "../sae-jobs.ts";
+import { specialTokensOf } from "../special-tokens.ts";
 import { boundCompletionTokens } from "./token-limit.ts";
 
 /** A chat or completion request, fully checked: what to compute and how to tell it. */
@@ -20,7 +22,7 @@ export interface GenerationPlan {
   readonly sampler: SamplerOptions;
   /** Alternatives per token; -1 reports no log-probabilities. */
   readonly logprobs: number;
-  readonly steering: SteeringPlan;
+  readonly steering: SteeringPlan<LoadedSae>;
   readonly sensing: SensingRequestPlan<LoadedSae> | null;
   readonly stream: boolean;
   readonly includeUsage: boolean;
@@ -66,7 +68,12 @@ export function planGeneration(input: PlanInput, model: EngineModel): Generation
     ...rest,
     maxTokens,
     ignoreEndOfGeneration: request.ignore_eos ?? false,
-    steering: planSteering(request.steering, model.saes, sha256Hex),
+    steering: planSteering(
+      request.steering,
+      model.saes,
+      { promptTokens, maxTokens, specialTokens: () => specialTokensOf(model.native) },
+      sha256Hex,
+    ),
     sensing: sensing === null ? null : planSensing(sensing, model.saes, { promptTokens, maxTokens, layerCount }),
     stream: request.stream ?? false,
     includeUsage: request.stream_options?.include_usage ?? false,
@@ -78,7 +85,7 @@ export function taskOf(plan: GenerationPlan, label: RequestLabel | null, salt: s
   const { sensing } = plan;
   return {
     label,
-    labels: { salt, editDigest: plan.steering.editDigest, tokens: plan.prompt },
+    labels: { ...plan.steering.labels, salt, tokens: plan.prompt },
     reuseLimit: sensing?.fromPosition ?? plan.prompt.length,
     maxTokens: plan.maxTokens,
     job: {
@@ -88,21 +95,8 @@ export function taskOf(plan: GenerationPlan, label: RequestLabel | null, salt: s
       logprobs: plan.logprobs,
       promptLogprobs: false,
       renderedTokens: new Int32Array(0),
-      edits: plan.steering.edits,
-      sensing:
-        sensing === null
-          ? []
-          : [
-              {
-                sae: sensing.sae.native,
-                layer: sensing.sae.layer,
-                fromPosition: sensing.fromPosition,
-                toPosition: sensing.toPosition,
-                readPoint: sensing.readPoint,
-                features: sensing.features,
-                topK: sensing.topK,
-              },
-            ],
+      edits: nativeEdits(plan.steering),
+      sensing: sensing === null ? [] : [nativeSensing(sensing)],
       capture: [],
     },
   };

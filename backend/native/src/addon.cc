@@ -14,7 +14,7 @@ namespace steerage {
 
 namespace {
 
-constexpr int kInterfaceVersion = 2;
+constexpr int kInterfaceVersion = 3;
 
 Napi::Value initialize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {

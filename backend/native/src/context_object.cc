@@ -19,7 +19,18 @@ ggml_type readKvType(const ObjectReader& options) {
   throw NativeError(ErrorCode::InvalidArgument, "options.kvType must be f32, f16, q8_0 or q4_0");
 }
 
-ContextSettings readSettings(const ObjectReader& options) {
+/// llama.cpp has no control vector for the first layer, so the list begins with the second.
+std::vector<float> readControlVector(const ObjectReader& options, const ModelFacts& facts) {
+  const Napi::Value given = options.member("controlVector");
+  if (given.IsNull() || given.IsUndefined()) return {};
+  std::vector<float> vector = options.floats("controlVector");
+  const size_t expected = static_cast<size_t>(facts.layerCount - 1) * static_cast<size_t>(facts.embeddingWidth);
+  if (vector.size() == expected) return vector;
+  throw NativeError(ErrorCode::InvalidArgument,
+                    "options.controlVector must have " + std::to_string(expected) + " values");
+}
+
+ContextSettings readSettings(const ObjectReader& options, const ModelFacts& facts) {
   // The probe decodes this many rows.
   constexpr int kLeastBatch = 4;
   ContextSettings settings;
@@ -29,6 +40,7 @@ ContextSettings readSettings(const ObjectReader& options) {
   settings.threads = options.integer("threads", 1, GGML_MAX_N_THREADS);
   settings.flashAttention = options.boolean("flashAttention");
   settings.kvType = readKvType(options);
+  settings.controlVector = readControlVector(options, facts);
   return settings;
 }
 
@@ -54,7 +66,7 @@ Napi::Function ContextObject::define(Napi::Env env) {
 
 Napi::Value ContextObject::create(Napi::Env env, std::shared_ptr<ModelHandle> model, const Napi::Value& value) {
   const ObjectReader options(value, "options");
-  const ContextSettings settings = readSettings(options);
+  const ContextSettings settings = readSettings(options, model->facts());
   auto made = std::make_shared<NewContext>();
   made->onStep = Napi::Persistent(options.function("onStep"));
   // Counted as in use from now on; handed back once the loop counts for itself.

@@ -6,6 +6,16 @@
 
 namespace steerage {
 
+namespace {
+
+void applyControlVector(llama_context* context, const std::vector<float>& vector, const ModelFacts& facts) {
+  const int status = llama_set_adapter_cvec(context, vector.data(), vector.size(), facts.embeddingWidth, 1,
+                                            facts.layerCount - 1);
+  if (status != 0) throw NativeError(ErrorCode::ContextFailed, "the control vector cannot be applied");
+}
+
+}  // namespace
+
 ContextPtr initContext(const ModelHandle& model, const llama_context_params& params) {
   const ErrorLines errors;
   ContextPtr context(llama_init_from_model(model.model(), params));
@@ -39,7 +49,9 @@ ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings
   params.cb_eval_user_data = &hook;
   params.abort_callback = abort;
   params.abort_callback_data = abortData;
-  return initContext(model, params);
+  ContextPtr context = initContext(model, params);
+  if (!settings.controlVector.empty()) applyControlVector(context.get(), settings.controlVector, model.facts());
+  return context;
 }
 
 }  // namespace steerage

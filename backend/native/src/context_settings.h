@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "llama.h"
 #include "model_handle.h"
@@ -17,6 +18,8 @@ struct ContextSettings {
   int threads = 1;
   bool flashAttention = true;
   ggml_type kvType = GGML_TYPE_F16;
+  /// One direction per layer from layer 1 on, added to every row of every sequence; empty for none.
+  std::vector<float> controlVector;
 };
 
 struct FreeContext {

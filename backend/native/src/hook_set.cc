@@ -78,13 +78,31 @@ void HookSet::applyToRow(float* row, const BatchRow& owner, const LayerPlan& pla
     }
   };
   read(ReadPoint::PreSteering);
-  for (const int place : plan.edits) {
-    const AdditiveEdit& edit = job.hooks.edits()[static_cast<size_t>(place)];
-    if (!edit.range.contains(owner.position)) continue;
-    addInto(row, edit.vector.data(), static_cast<size_t>(width_));
-    job.editedThisStep[static_cast<size_t>(place)]++;
-  }
+  edit(row, owner, plan);
   read(ReadPoint::PostSteering);
+}
+
+void HookSet::edit(float* row, const BatchRow& owner, const LayerPlan& plan) {
+  Job& job = *owner.job;
+  const auto width = static_cast<size_t>(width_);
+  const auto editAt = [&job](int place) -> const ResidualEdit& { return job.hooks.edits()[static_cast<size_t>(place)]; };
+  if (plan.edits.size() == 1 && editAt(plan.edits.front()).isConstant()) {
+    const int place = plan.edits.front();
+    if (!editAt(place).reaches(owner.position, owner.token)) return;
+    addInto(row, editAt(place).vector.data(), width);
+    job.editedThisStep[static_cast<size_t>(place)]++;
+    return;
+  }
+  delta_.assign(width, 0.0f);
+  bool changed = false;
+  for (const int place : plan.edits) {
+    const ResidualEdit& edit = editAt(place);
+    if (!edit.reaches(owner.position, owner.token)) continue;
+    if (!arithmetic_.addChange(edit, row, width, delta_.data())) continue;
+    job.editedThisStep[static_cast<size_t>(place)]++;
+    changed = true;
+  }
+  if (changed) addInto(row, delta_.data(), width);
 }
 
 void HookSet::sense(const float* row, const BatchRow& owner, int planIndex) {

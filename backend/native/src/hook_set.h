@@ -1,5 +1,5 @@
-// Carries out the plans of every job on the residual rows of one layer of one micro-batch: reads before steering, adds,
-// reads after steering. Works in the tensor's own memory where that is host memory, through a copy otherwise. What it
+// Carries out the plans of every job on the residual rows of one layer of one micro-batch: reads before steering,
+// edits, reads after steering. Works in the tensor's own memory where that is host memory, through a copy otherwise. What it
 // finds is kept aside until the step has succeeded. Decode thread only.
 #pragma once
 
@@ -35,6 +35,8 @@ class HookSet {
 
  private:
   void applyToRow(float* row, const BatchRow& owner, const LayerPlan& plan);
+  /// Changes the row by the sum of its edits, each computed from the row as it came.
+  void edit(float* row, const BatchRow& owner, const LayerPlan& plan);
   void sense(const float* row, const BatchRow& owner, int planIndex);
   void capture(const float* row, const BatchRow& owner, int planIndex);
 
@@ -45,6 +47,8 @@ class HookSet {
   std::vector<SensedRows> sensed_;
   std::vector<CapturedRows> captured_;
   std::vector<float> staging_;
+  EditArithmetic arithmetic_;
+  std::vector<float> delta_;
   std::vector<float> encoderScratch_;
   std::vector<FeatureValue> found_;
 };

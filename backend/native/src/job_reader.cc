@@ -59,19 +59,10 @@ class JobReader {
   }
 
   HookPlan readHooks(const ObjectReader& job) const {
-    std::vector<AdditiveEdit> edits;
+    std::vector<ResidualEdit> edits;
     std::vector<SensingPlan> sensing;
     std::vector<CapturePlan> capture;
-    forEach(job, "edits", [&](const ObjectReader& entry) {
-      AdditiveEdit edit{readLayer(entry), readRange(entry), entry.floats("vector")};
-      if (static_cast<int>(edit.vector.size()) != model_.facts().embeddingWidth) {
-        refuse(entry.path("vector") + " must have " + std::to_string(model_.facts().embeddingWidth) + " values");
-      }
-      for (const float value : edit.vector) {
-        if (!std::isfinite(value)) refuse(entry.path("vector") + " must be finite");
-      }
-      edits.push_back(std::move(edit));
-    });
+    forEach(job, "edits", [&](const ObjectReader& entry) { edits.push_back(readEdit(entry)); });
     forEach(job, "sensing", [&](const ObjectReader& entry) { sensing.push_back(readSensing(entry)); });
     forEach(job, "capture", [&](const ObjectReader& entry) {
       capture.push_back({readLayer(entry), readRange(entry), readPoint(entry)});
@@ -134,6 +125,94 @@ class JobReader {
     return range;
   }
 
+  ResidualEdit readEdit(const ObjectReader& entry) const {
+    ResidualEdit edit;
+    edit.layer = readLayer(entry);
+    edit.range = readRange(entry);
+    if (isGiven(entry, "ranges")) edit.ranges = readRanges(entry);
+    if (isGiven(entry, "excludedTokens")) {
+      edit.excludedTokens = entry.integers("excludedTokens");
+      std::sort(edit.excludedTokens.begin(), edit.excludedTokens.end());
+    }
+    const auto width = static_cast<size_t>(model_.facts().embeddingWidth);
+    if (isGiven(entry, "terms")) edit.terms = readTerms(entry.object("terms"), width);
+    edit.vector = readFloats(entry, "vector", edit.terms ? 0 : width);
+    if (isGiven(entry, "condition")) edit.condition = readCondition(entry.object("condition"));
+    return edit;
+  }
+
+  static bool isGiven(const ObjectReader& entry, const char* name) {
+    const Napi::Value value = entry.member(name);
+    return !value.IsNull() && !value.IsUndefined();
+  }
+
+  static std::vector<float> readFloats(const ObjectReader& entry, const char* name, size_t length) {
+    std::vector<float> values = entry.floats(name);
+    if (values.size() != length) refuse(entry.path(name) + " must have " + std::to_string(length) + " values");
+    for (const float value : values) {
+      if (!std::isfinite(value)) refuse(entry.path(name) + " must be finite");
+    }
+    return values;
+  }
+
+  static std::vector<PositionRange> readRanges(const ObjectReader& entry) {
+    const std::vector<int32_t> bounds = entry.integers("ranges");
+    if (bounds.size() % 2 != 0) refuse(entry.path("ranges") + " must hold pairs");
+    std::vector<PositionRange> ranges;
+    for (size_t i = 0; i < bounds.size(); i += 2) {
+      if (bounds[i] < 0 || bounds[i + 1] < -1) refuse(entry.path("ranges") + " must not be negative");
+      ranges.push_back({bounds[i], bounds[i + 1]});
+    }
+    return ranges;
+  }
+
+  std::shared_ptr<const SaeEncoder> readSae(const ObjectReader& entry) const {
+    std::shared_ptr<const SaeEncoder> sae = SaeObject::encoderOf(entry.member("sae"), entry.path("sae"));
+    if (sae->embeddingWidth() == model_.facts().embeddingWidth) return sae;
+    throw NativeError(ErrorCode::SaeShapeMismatch,
+                      entry.path("sae") + " has width " + std::to_string(sae->embeddingWidth()) + ", the model has " +
+                          std::to_string(model_.facts().embeddingWidth));
+  }
+
+  static void requireFeatures(const std::vector<int32_t>& features, const SaeEncoder& sae, const std::string& path) {
+    for (const int32_t feature : features) {
+      if (feature >= 0 && feature < sae.featureCount()) continue;
+      refuse(path + ": " + std::to_string(feature) + " is not one of " + std::to_string(sae.featureCount()) +
+             " features");
+    }
+  }
+
+  ActivationTerms readTerms(const ObjectReader& entry, size_t width) const {
+    ActivationTerms terms;
+    terms.sae = readSae(entry);
+    terms.features = entry.integers("features");
+    requireFeatures(terms.features, *terms.sae, entry.path("features"));
+    terms.offsets = readFloats(entry, "offsets", terms.features.size());
+    terms.gains = readFloats(entry, "gains", terms.features.size());
+    terms.directions = readFloats(entry, "directions", terms.features.size() * width);
+    return terms;
+  }
+
+  EditCondition readCondition(const ObjectReader& entry) const {
+    EditCondition condition;
+    condition.sae = readSae(entry);
+    condition.feature = {entry.integer("feature", 0, condition.sae->featureCount() - 1)};
+    condition.value = static_cast<float>(entry.number("value"));
+    const std::string comparison = entry.text("comparison");
+    if (comparison == ">") {
+      condition.comparison = Comparison::Greater;
+    } else if (comparison == ">=") {
+      condition.comparison = Comparison::GreaterOrEqual;
+    } else if (comparison == "<") {
+      condition.comparison = Comparison::Less;
+    } else if (comparison == "<=") {
+      condition.comparison = Comparison::LessOrEqual;
+    } else {
+      refuse(entry.path("comparison") + " must be >, >=, < or <=");
+    }
+    return condition;
+  }
+
   static ReadPoint readPoint(const ObjectReader& entry) {
     const std::string point = entry.text("readPoint");
     if (point == "pre_steering") return ReadPoint::PreSteering;
@@ -143,12 +222,7 @@ class JobReader {
 
   SensingPlan readSensing(const ObjectReader& entry) const {
     SensingPlan plan;
-    plan.sae = SaeObject::encoderOf(entry.member("sae"), entry.path("sae"));
-    if (plan.sae->embeddingWidth() != model_.facts().embeddingWidth) {
-      throw NativeError(ErrorCode::SaeShapeMismatch,
-                        entry.path("sae") + " has width " + std::to_string(plan.sae->embeddingWidth()) +
-                            ", the model has " + std::to_string(model_.facts().embeddingWidth));
-    }
+    plan.sae = readSae(entry);
     plan.layer = readLayer(entry);
     plan.range = readRange(entry);
     plan.readPoint = readPoint(entry);
@@ -156,12 +230,7 @@ class JobReader {
     plan.subset = !entry.member("features").IsNull();
     if (!plan.subset) return plan;
     plan.features = entry.integers("features");
-    for (const int32_t feature : plan.features) {
-      if (feature < 0 || feature >= plan.sae->featureCount()) {
-        refuse(entry.path("features") + ": " + std::to_string(feature) + " is not one of " +
-               std::to_string(plan.sae->featureCount()) + " features");
-      }
-    }
+    requireFeatures(plan.features, *plan.sae, entry.path("features"));
     return plan;
   }
 

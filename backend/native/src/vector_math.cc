@@ -26,6 +26,10 @@ STEERAGE_CLONES void addInto(float* target, const float* addend, size_t length) 
   for (size_t i = 0; i < length; i++) target[i] += addend[i];
 }
 
+STEERAGE_CLONES void addScaled(float* target, const float* addend, float factor, size_t length) {
+  for (size_t i = 0; i < length; i++) target[i] += factor * addend[i];
+}
+
 STEERAGE_CLONES void subtract(const float* a, const float* b, float* out, size_t length) {
   for (size_t i = 0; i < length; i++) out[i] = a[i] - b[i];
 }

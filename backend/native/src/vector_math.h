@@ -10,6 +10,8 @@ namespace steerage {
 float dotProduct(const float* a, const float* b, size_t length);
 /// target[i] += addend[i].
 void addInto(float* target, const float* addend, size_t length);
+/// target[i] += factor * addend[i].
+void addScaled(float* target, const float* addend, float factor, size_t length);
 /// out[i] = a[i] - b[i].
 void subtract(const float* a, const float* b, float* out, size_t length);
 

@@ -1,10 +1,16 @@
 import { createHash } from "node:crypto";
 import { parseList } from "structured-headers";
 import { describe, expect, it } from "vitest";
-import { canonicalFormV1, steeringHash, type CanonicalSaeSet } from "../../../shared/steering/canonical-form.ts";
+import {
+  canonicalFormV1,
+  steeringHash,
+  type CanonicalEdit,
+  type CanonicalSaeSet,
+} from "../../../shared/steering/canonical-form.ts";
 import { layerOfHookPoint, residualPostHookPoint } from "../../../shared/steering/hook-points.ts";
+import { positionsText } from "../../../shared/steering/positions.ts";
 import { hashOfReceipt, receiptOf } from "../../../shared/steering/receipt.ts";
-import { clampStrength, effectiveSets, steeringSchema } from "../../../shared/steering/steering-set.ts";
+import { clampEdit, effectiveSets, steeringSchema } from "../../../shared/steering/steering-set.ts";
 
 const sha256 = (text: string) => createHash("sha256").update(text, "utf8").digest("hex");
 const LIQUID = "LiquidAI--LFM2.5-1.2B-Instruct-sae--layer_11";
@@ -18,11 +24,13 @@ const set = (
   saeDigest: "00",
   layer: 1,
   positions: "all",
+  excludesSpecialTokens: false,
   features: Object.entries(strengths).map(([index, strength]) => ({
     index: Number(index),
-    strength: clampStrength(strength).strength,
+    strength: clampEdit("add", strength, null).strength,
     mode: "add",
     unit: "raw",
+    when: null,
   })),
   ...change,
 });
@@ -53,6 +61,76 @@ describe("the steering-set hash", () => {
   });
 });
 
+describe("the second form of the hash", () => {
+  const edit = (change: Partial<CanonicalEdit>): CanonicalEdit => ({
+    index: 1,
+    strength: 2,
+    mode: "add",
+    unit: "raw",
+    when: null,
+    ...change,
+  });
+  const hashOf = (features: CanonicalEdit[], change: Partial<CanonicalSaeSet> = {}) =>
+    steeringHash([set("a", {}, { features, ...change })], sha256);
+
+  it("covers mode, unit, positions, special tokens, condition and content, each apart from the others", () => {
+    const when = { index: 3, op: ">", value: 1.5 } as const;
+    const hashes = [
+      hashOf([edit({})]),
+      hashOf([edit({ mode: "set" })]),
+      hashOf([edit({ mode: "scale" })]),
+      hashOf([edit({ mode: "ablate", strength: 0 })]),
+      hashOf([edit({ unit: "unit" })]),
+      hashOf([edit({})], { positions: "prompt" }),
+      hashOf([edit({})], { positions: "1-4" }),
+      hashOf([edit({})], { excludesSpecialTokens: true }),
+      hashOf([edit({ when })]),
+      hashOf([edit({ when: { ...when, op: ">=" } })]),
+      hashOf([edit({ when: { ...when, value: 2 } })]),
+      hashOf([edit({ when: { ...when, index: 4 } })]),
+      hashOf([edit({ mode: "set" })], { saeDigest: "01" }),
+    ];
+    expect(new Set(hashes).size).toBe(hashes.length);
+  });
+
+  it("is the digest of the lines it says, so that anybody can recompute it", () => {
+    const features = [
+      edit({ index: 9, mode: "ablate", strength: 0 }),
+      edit({ index: 2, mode: "scale", strength: 1 }),
+      edit({ mode: "set", unit: "max", when: { index: 7, op: "<", value: -1 } }),
+    ];
+    const lines = [
+      "steerage.steering-set/v2",
+      "sae=a",
+      "digest=00",
+      "layer=1",
+      "positions=prompt",
+      "special_tokens=excluded",
+      "1:set:max:4000000000000000:when:7:<:bff0000000000000",
+      "9:ablate:raw:0000000000000000",
+    ];
+    expect(hashOf(features, { positions: "prompt", excludesSpecialTokens: true })).toBe(
+      sha256(lines.map((line) => `${line}\n`).join("")),
+    );
+  });
+});
+
+describe("positions", () => {
+  it("are written one way however they were given", () => {
+    expect(positionsText(undefined)).toBe("all");
+    expect(positionsText("prompt")).toBe("prompt");
+    expect(positionsText({ start: 3, end: 5 })).toBe("3-5");
+    expect(
+      positionsText([
+        { start: 8, end: 9 },
+        { start: 1, end: 3 },
+        { start: 2, end: 4 },
+        { start: 4, end: 6 },
+      ]),
+    ).toBe("1-6,8-9");
+  });
+});
+
 describe("the receipt", () => {
   it("is a structured list by layer, then id", () => {
     const hash = "ab".repeat(32);
@@ -71,6 +149,32 @@ describe("the receipt", () => {
     });
     expect(Object.fromEntries(parsed[1]?.[1] ?? [])).toEqual({ sae: "z", layer: 2, features: 1, hash });
     expect(hashOfReceipt(text)).toBe(hash);
+  });
+
+  it("says modes, positions, special tokens and the rows that activations decided", () => {
+    const text = receiptOf([
+      {
+        saeId: "a",
+        layer: 1,
+        features: 2,
+        hash: "00",
+        clamped: false,
+        modes: ["set", "ablate"],
+        positions: "3-7,9-12",
+        excludesSpecialTokens: true,
+        rows: 0,
+      },
+    ]);
+    expect(Object.fromEntries(parseList(text)[0]?.[1] ?? [])).toEqual({
+      sae: "a",
+      layer: 1,
+      features: 2,
+      hash: "00",
+      modes: "ablate set",
+      positions: "3-7,9-12",
+      "no-special-tokens": true,
+      rows: 0,
+    });
   });
 
   it("stays a legal header whatever an SAE is called", () => {
@@ -105,6 +209,17 @@ describe("the steering member", () => {
       "the spelled-out defaults",
       { sae_id: "a", features: [{ index: 1, strength: 1, mode: "add", unit: "raw" }], positions: "all" },
     ],
+    ["a feature set to a value", { features: [{ index: 1, strength: 3, mode: "set", unit: "max" }] }],
+    ["an ablation without strength", { features: [{ index: 1, mode: "ablate" }] }],
+    ["a list of ranges", { features: [], positions: [{ start: 0, end: 2 }] }],
+    [
+      "a condition per set",
+      {
+        features: [{ index: 1, strength: 2, mode: "scale" }],
+        when: { index: 4, op: "<=", value: 0 },
+        exclude_special_tokens: true,
+      },
+    ],
   ])("takes %s", (_name, value) => {
     expect(fault(value)).toBeNull();
   });
@@ -129,7 +244,20 @@ describe("the steering member", () => {
     ["a negative index", { features: [{ index: -1, strength: 1 }] }],
     ["a broken index", { features: [{ index: 1.5, strength: 1 }] }],
     ["a textual index", { features: [{ index: "7", strength: 1 }] }],
-    ["a mode that is not built", { features: [{ index: 1, strength: 1, mode: "set" }] }],
+    ["a mode that does not exist", { features: [{ index: 1, strength: 1, mode: "replace" }] }],
+    ["a missing strength", { features: [{ index: 1, mode: "set" }] }],
+    ["an ablation with a strength", { features: [{ index: 1, strength: 2, mode: "ablate" }] }],
+    ["a unit where the mode has none", { features: [{ index: 1, strength: 2, mode: "scale", unit: "max" }] }],
+    ["an empty range", { features: [], positions: { start: 3, end: 3 } }],
+    ["no range at all", { features: [], positions: [] }],
+    ["an unknown comparison", { features: [], when: { index: 1, op: "==", value: 1 } }],
+    [
+      "a condition of the set beside one of a feature",
+      {
+        features: [{ index: 1, strength: 1, when: { index: 1, op: ">", value: 1 } }],
+        when: { index: 1, op: ">", value: 1 },
+      },
+    ],
     ["a member that is not known", { features: [{ index: 1, strength: 1 }], layer: 3 }],
     ["an SAE beside an empty set", { sae_id: "a", features: [] }],
   ])("refuses %s", (_name, value) => {
@@ -140,12 +268,19 @@ describe("the steering member", () => {
     expect(effectiveSets(undefined)).toEqual([]);
   });
   it.each([
-    [200, 200, false],
-    [200.5, 200, true],
-    [-1e9, -200, true],
-    [0, 0, false],
-  ])("clamps %d to %d", (given, expected, clamped) => {
-    expect(clampStrength(given)).toEqual({ strength: expected, clamped });
+    ["add", 200, null, { strength: 200, clamped: false }],
+    ["add", 200.5, null, { strength: 200, clamped: true }],
+    ["add", -1e9, 3, { strength: -200, clamped: true }],
+    ["add", 0, null, { strength: 0, clamped: false }],
+    ["set", 12, 3, { strength: 12, clamped: false }],
+    ["set", 13, 3, { strength: 12, clamped: true }],
+    ["set", -1, 3, { strength: 0, clamped: true }],
+    ["set", 1e9, null, { strength: 1_000, clamped: true }],
+    ["scale", 10.5, null, { strength: 10, clamped: true }],
+    ["scale", -2, null, { strength: 0, clamped: true }],
+    ["ablate", 0, null, { strength: 0, clamped: false }],
+  ] as const)("brings %s of %d with recorded maximum %s to %j", (mode, given, maximum, expected) => {
+    expect(clampEdit(mode, given, maximum)).toEqual(expected);
   });
 });
 

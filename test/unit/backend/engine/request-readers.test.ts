@@ -303,7 +303,7 @@ describe("steering and sensing of a request", () => {
       "invalid_value",
     ],
     [
-      { steering: { features: [{ index: 1, strength: 1, mode: "set" }] } },
+      { steering: { features: [{ index: 1, strength: 1, mode: "replace" }] } },
       "steering.features[0].mode",
       "invalid_value",
     ],
