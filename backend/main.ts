@@ -3,6 +3,7 @@ import { Command, CommanderError } from "commander";
 import { ConfigError } from "../shared/config/read-config.ts";
 import { engineCommand } from "./launchers/engine-command.ts";
 import { serveCommand } from "./host/serve-command.ts";
+import { saeCommand } from "./inspect/sae-command.ts";
 import { simCommand } from "./sim/sim-command.ts";
 
 /** Operator faults end with 2 and one line, everything unforeseen with 1 and its stack. */
@@ -13,7 +14,10 @@ async function main(): Promise<void> {
   program.addCommand(serveCommand());
   program.addCommand(engineCommand());
   program.addCommand(simCommand());
-  for (const command of program.commands) command.exitOverride().showSuggestionAfterError();
+  program.addCommand(saeCommand());
+  for (const command of program.commands.flatMap((one) => [one, ...one.commands])) {
+    command.exitOverride().showSuggestionAfterError();
+  }
   try {
     await program.parseAsync();
   } catch (error) {

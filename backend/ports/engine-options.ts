@@ -7,6 +7,11 @@ export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
 /** Builds of the llama.cpp libraries. */
 export const DEVICES = ["cpu", "cuda", "vulkan"] as const;
 
+/** Text beside an SAE on which its fidelity is measured. */
+export const CALIBRATION_FILE = "calibration.txt";
+/** An SAE that explains less of the model's residual stream than this share of its variance is not served. */
+export const DEFAULT_MIN_EXPLAINED_VARIANCE = 0.5;
+
 /**
  * The file that `steerage-backend engine --options-json FILE` reads: everything one engine process needs to know.
  * Written by the host's launcher, in a folder that only its user may enter. Paths are absolute.

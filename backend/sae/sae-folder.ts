@@ -4,6 +4,8 @@ import { SaeFileError } from "./sae-file-error.ts";
 
 /** Larger ones describe features, not the SAE. */
 const MAX_JSON_BYTES = 1_048_576;
+/** How many of a folder's files a message names. */
+const NAMED_FILES = 8;
 /** Where Llama Scope keeps its weights. */
 const NESTED = "checkpoints";
 
@@ -43,9 +45,10 @@ export class SaeFolder {
 
   /** Names of the files, for messages. */
   get found(): string {
-    return this.#files.length === 0
-      ? "nothing"
-      : this.#files.map((file) => file.slice(this.path.length + 1)).join(", ");
+    const names = this.#files.map((file) => file.slice(this.path.length + 1));
+    if (names.length === 0) return "nothing";
+    const more = names.length > NAMED_FILES ? ` and ${names.length - NAMED_FILES} more` : "";
+    return `${names.slice(0, NAMED_FILES).join(", ")}${more}`;
   }
 
   /** Files that hold tensors, or that a program would have to be executed to read. */
