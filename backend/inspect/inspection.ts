@@ -1,5 +1,5 @@
-import type { ModelInfo, NativeAddon, NativeModel } from "../native/binding.ts";
-import { residualPostHookPoint } from "../../shared/steering/hook-points.ts";
+import type { NativeAddon, NativeModel } from "../native/binding.ts";
+import { placeOnModel } from "../sae/place-on-model.ts";
 import { readSaeFolder } from "../sae/read-sae-folder.ts";
 import { SaeFileError } from "../sae/sae-file-error.ts";
 import type { SaeArchitecture, SaeFiles, SaeFormat } from "../sae/sae-files.ts";
@@ -49,8 +49,8 @@ export async function inspectSae(wish: InspectionWish, addon: NativeAddon): Prom
   const files = await readSaeFolder(wish.saePath);
   const model = await addon.loadModel({ path: wish.modelPath, gpuLayers: 0, useMmap: true, tensorSplit: [] });
   try {
-    const layer = placedLayer(files, model.info, wish.layer, wish.saePath);
-    const { format, architecture, embeddingWidth, featureCount, hookPoint } = files.config;
+    const { layer, hookPoint } = placeOnModel(files.config, model.info, wish.layer, wish.saePath);
+    const { format, architecture, embeddingWidth, featureCount } = files.config;
     const measured = await measure(wish, { addon, model, files, layer });
     const variance = measured?.explained_variance ?? null;
     return {
@@ -58,7 +58,7 @@ export async function inspectSae(wish: InspectionWish, addon: NativeAddon): Prom
       architecture,
       d_in: embeddingWidth,
       d_sae: featureCount,
-      hook_point: (layer === files.config.layer ? hookPoint : null) ?? residualPostHookPoint(layer),
+      hook_point: hookPoint,
       layer,
       explained_variance: variance,
       l0: measured?.l0 ?? null,
@@ -69,23 +69,6 @@ export async function inspectSae(wish: InspectionWish, addon: NativeAddon): Prom
   } finally {
     await model.dispose();
   }
-}
-
-/** The block that an SAE goes to on this model: what was asked for, else what it says itself. */
-export function placedLayer(files: SaeFiles, model: ModelInfo, asked: number | null, path: string): number {
-  const { embeddingWidth, layer: own } = files.config;
-  if (embeddingWidth !== model.embeddingWidth) {
-    throw new SaeFileError(
-      path,
-      `has width ${embeddingWidth}, but the model's residual stream has ${model.embeddingWidth}`,
-    );
-  }
-  const layer = asked ?? own;
-  if (layer === null) throw new SaeFileError(path, "does not say to which layer it belongs; name the layer");
-  if (layer >= model.layerCount) {
-    throw new SaeFileError(path, `belongs to layer ${layer}, but the model has layers 0 to ${model.layerCount - 1}`);
-  }
-  return layer;
 }
 
 interface Opened {
@@ -112,7 +95,7 @@ async function measure(wish: InspectionWish, { addon, model, files, layer }: Ope
     const native = addon.loadSae(files.tensors);
     const positions: ActivePosition[] = [];
     const onRow = (row: EncodedRow) => void (withActivations && positions.push(activePosition(row)));
-    const fidelity = await measureFidelity(reader, model, { files, native, layer }, windows, onRow);
+    const fidelity = await measureFidelity({ reader, model, files, native, layer }, windows, onRow);
     native.dispose();
     return fidelity === null && positions.length === 0
       ? null

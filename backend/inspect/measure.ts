@@ -6,7 +6,10 @@ import type { ResidualReader } from "./residual-reader.ts";
 /** Rows encoded at a time: a large SAE must not hold the event loop for seconds. */
 const ROWS_AT_ONCE = 16;
 
+/** An SAE at a block of a model, and the reader of that block's rows. */
 export interface MeasuredSae {
+  readonly reader: ResidualReader;
+  readonly model: NativeModel;
   readonly files: SaeFiles;
   readonly native: NativeSae;
   readonly layer: number;
@@ -24,13 +27,10 @@ export interface EncodedRow {
  * in many models it is an outlier that no SAE explains, and `onRow` is told of it all the same.
  */
 export async function measureFidelity(
-  reader: ResidualReader,
-  model: NativeModel,
-  sae: MeasuredSae,
+  { reader, model, files, native, layer }: MeasuredSae,
   windows: readonly Int32Array[],
   onRow: (row: EncodedRow) => void = () => undefined,
 ): Promise<Fidelity | null> {
-  const { files, native, layer } = sae;
   const { embeddingWidth: width, featureCount } = files.config;
   const meter = new FidelityMeter(files.tensors, files.decoderRows);
   for (const tokens of windows) {
