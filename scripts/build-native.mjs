@@ -82,6 +82,39 @@ function fingerprint(versions) {
   return hash.digest("hex");
 }
 
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Two builds in one folder delete each other's files, so the second waits; released when this process ends. */
+function takeLock() {
+  const lock = join(root, "build", "native-build.lock");
+  mkdirSync(dirname(lock), { recursive: true });
+  for (let told = false; ; Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200)) {
+    try {
+      writeFileSync(lock, String(process.pid), { flag: "wx" });
+      process.on("exit", () => rmSync(lock, { force: true }));
+      return;
+    } catch (error) {
+      if (error.code !== "EEXIST") fail(`${relative(root, lock)} cannot be written: ${error.message}`);
+    }
+    const holder = existsSync(lock) ? Number(readFileSync(lock, "utf8")) : 0;
+    // An empty file is one that is being written right now.
+    if (holder > 0 && !isAlive(holder)) rmSync(lock, { force: true });
+    else if (!told) say("waiting for another build of the native core");
+    told = true;
+  }
+}
+
+function isUpToDate() {
+  return existsSync(addon) && existsSync(stamp) && readFileSync(stamp, "utf8") === wanted;
+}
+
 function nodeGyp(args) {
   const entry = join(root, "node_modules", "node-gyp", "bin", "node-gyp.js");
   const run = spawnSync(process.execPath, [entry, ...args], {
@@ -124,7 +157,7 @@ const outDir = join(nativeDir, "build", configuration);
 const addon = join(outDir, "steerage_native.node");
 const stamp = join(outDir, ".steerage-stamp");
 const wanted = fingerprint(versions);
-if (!flags.has("--force") && existsSync(addon) && existsSync(stamp) && readFileSync(stamp, "utf8") === wanted) {
+if (!flags.has("--force") && isUpToDate()) {
   say("up to date");
   process.exit(0);
 }
@@ -132,6 +165,11 @@ if (!flags.has("--force") && existsSync(addon) && existsSync(stamp) && readFileS
 requireTool("g++", ["--version"], "install it (Debian: apt-get install g++ make)");
 requireTool("make", ["--version"], "install it (Debian: apt-get install g++ make)");
 requireTool("python3", ["--version"], "install it (Debian: apt-get install python3), node-gyp needs it");
+takeLock();
+if (!flags.has("--force") && isUpToDate()) {
+  say("built by another process meanwhile");
+  process.exit(0);
+}
 checkOutHeaders(versions.llama);
 say(`building ${relative(root, addon)} (llama.cpp ${versions.release})`);
 rmSync(stamp, { force: true });
