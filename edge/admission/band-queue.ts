@@ -1,5 +1,5 @@
 import type { AdmitRequest } from "../ports/coordinator.ts";
-import { DecayedWork } from "./decayed-work.ts";
+import { DecayedWork, faded } from "./decayed-work.ts";
 import { DrainRate } from "./drain-rate.ts";
 import { ReturnPlaces } from "./return-places.ts";
 import type { BandSettings } from "./settings.ts";
@@ -24,6 +24,9 @@ export interface Lane {
   sinceMs: number;
 }
 
+/** A project with so many times the places of another is in its way. */
+const HOG_FACTOR = 4;
+
 export type IsBlocked = (requirementKey: string) => boolean;
 
 /** The waiting requests of one band, with what fairness, promise and computed waits must remember of it. */
@@ -35,6 +38,7 @@ export class BandQueue {
   readonly #lanes = new Map<string, Lane>();
   #size = 0;
   #bytes = 0;
+  #level = 0;
   #lastGrantAtMs: number | null = null;
   #grantsOfOthers = 0;
 
@@ -59,7 +63,7 @@ export class BandQueue {
   add(entry: WaitingEntry, nowMs: number): void {
     const { project, bodyBytes } = entry.request;
     const key = laneKey(entry);
-    if (!this.#waits(project)) this.work.lift(project, this.#leastWork(nowMs), nowMs);
+    if (this.sizeOf(project) === 0) this.work.lift(project, this.#levelAt(nowMs), nowMs);
     const lane = this.#lanes.get(key) ?? {
       project,
       requirementKey: entry.requirementKey,
@@ -119,7 +123,11 @@ export class BandQueue {
     return place;
   }
 
-  granted(entry: WaitingEntry, nowMs: number): void {
+  /** `charged`: the work that is expected of it. */
+  granted(entry: WaitingEntry, charged: number, nowMs: number): void {
+    const { project } = entry.request;
+    this.#level = this.work.of(project, nowMs);
+    this.work.add(project, charged, nowMs);
     this.#lastGrantAtMs = nowMs;
     this.#grantsOfOthers = 0;
     if (entry.enqueuedAtMs < nowMs) this.drain.departed();
@@ -142,15 +150,41 @@ export class BandQueue {
     return Math.max(overdueAtMs, this.#lastGrantAtMs + maxWaitMs);
   }
 
-  #waits(project: string): boolean {
-    for (const lane of this.#lanes.values()) if (lane.project === project) return true;
-    return false;
+  /** Requests of a project that wait. */
+  sizeOf(project: string): number {
+    let size = 0;
+    for (const lane of this.#lanes.values()) if (lane.project === project) size += lane.entries.length;
+    return size;
   }
 
-  #leastWork(nowMs: number): number {
-    let least = Infinity;
-    for (const { project } of this.#lanes.values()) least = Math.min(least, this.work.of(project, nowMs));
-    return least === Infinity ? 0 : least;
+  /**
+   * The newest request of the project that holds the most places, if it holds several times those of `project`: nobody
+   * is kept out of a full queue by one who filled it.
+   */
+  dispensableFor(project: string): WaitingEntry | null {
+    const sizes = new Map<string, number>();
+    for (const lane of this.#lanes.values())
+      sizes.set(lane.project, (sizes.get(lane.project) ?? 0) + lane.entries.length);
+    const own = sizes.get(project) ?? 0;
+    let most = HOG_FACTOR * (own + 1);
+    let largest: string | null = null;
+    for (const [name, size] of sizes) {
+      if (size <= most) continue;
+      most = size;
+      largest = name;
+    }
+    let newest: WaitingEntry | null = null;
+    for (const lane of this.#lanes.values()) {
+      const last = lane.entries.at(-1);
+      if (lane.project !== largest || last === undefined) continue;
+      if (newest === null || last.arrivedAtMs > newest.arrivedAtMs) newest = last;
+    }
+    return newest;
+  }
+
+  /** What whoever was served last had got before, faded since. */
+  #levelAt(nowMs: number): number {
+    return this.#lastGrantAtMs === null ? 0 : faded(this.#level, nowMs - this.#lastGrantAtMs);
   }
 }
 

@@ -3,6 +3,13 @@ const HALF_LIFE_MS = 60_000;
 /** Less than a token is forgotten. */
 const NOTHING = 1;
 const MAX_KEYS = 4_096;
+/** So many are left when there were too many, so that it is not done for every key. */
+const KEPT_KEYS = 3_072;
+
+/** What is left of `work` after a while. */
+export function faded(work: number, afterMs: number): number {
+  return work * 2 ** (-Math.max(0, afterMs) / HALF_LIFE_MS);
+}
 
 interface Mark {
   work: number;
@@ -22,7 +29,7 @@ export class DecayedWork {
 
   of(key: string, nowMs: number): number {
     const mark = this.#marks.get(key);
-    return mark === undefined ? 0 : mark.work * 2 ** ((mark.atMs - nowMs) / HALF_LIFE_MS);
+    return mark === undefined ? 0 : faded(mark.work, nowMs - mark.atMs);
   }
 
   /** `amount` may be negative, when less was used than was charged; nobody falls below nothing. */
@@ -36,7 +43,7 @@ export class DecayedWork {
     if (this.#marks.size > MAX_KEYS) this.#forget(nowMs);
   }
 
-  /** Whoever was away starts no further back than the one who got least: what it did not use is not saved up. */
+  /** Whoever was away starts no further back than those who are served now: what it did not use is not saved up. */
   lift(key: string, floor: number, nowMs: number): void {
     const missing = floor - this.of(key, nowMs);
     if (missing > 0) this.add(key, missing, nowMs);
@@ -45,7 +52,7 @@ export class DecayedWork {
   #forget(nowMs: number): void {
     for (const key of this.#marks.keys()) if (this.of(key, nowMs) < NOTHING) this.#marks.delete(key);
     for (const key of this.#marks.keys()) {
-      if (this.#marks.size <= MAX_KEYS) return;
+      if (this.#marks.size <= KEPT_KEYS) return;
       this.#marks.delete(key);
     }
   }

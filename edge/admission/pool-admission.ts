@@ -51,8 +51,8 @@ export type AdmissionDecision = { readonly requestId: string } & (
   | { readonly kind: "sae_not_available"; readonly available: readonly string[] }
 );
 
-/** Taken as the time between two places of a pool that has not given back any yet. */
-const UNKNOWN_INTERVAL_MS = 1_000;
+/** Taken as the time that one slot takes for a request, in a pool that has not given back any yet. */
+const UNKNOWN_INTERVAL_MS = 2_000;
 /** A generated token weighs this much of a read one between projects. */
 const OUTPUT_WEIGHT = 2;
 
@@ -169,22 +169,12 @@ export class PoolAdmission {
     arrivedAtMs: number,
     { nowMs, decisions }: { readonly nowMs: number; readonly decisions: AdmissionDecision[] },
   ): void {
-    const { requestId, project, bodyBytes } = request;
+    const { requestId, project } = request;
     if (this.#queue.remove(requestId) !== undefined) decisions.push({ kind: "cancelled", requestId });
     const band = this.#queue.bandOf(request.band);
-    const { queueCapacityRequests, queueCapacityBytes } = band.settings;
-    const left = queueCapacityRequests - band.size;
-    const fits = left > 0 && band.bytes + bodyBytes <= queueCapacityBytes;
-    // What is left over may be promised to clients that were told to come back about now.
-    const admitted =
-      !this.#settings.enabled || (fits && (band.returns.take(project, nowMs) || left > band.returns.due(nowMs)));
-    if (!admitted) {
-      decisions.push({
-        kind: "refused",
-        requestId,
-        code: "queue_full",
-        retryAfterSeconds: this.#comeBack(band, project, nowMs),
-      });
+    if (this.#settings.enabled && !this.#makeRoom(band, request, nowMs, decisions)) {
+      const retryAfter = this.#comeBack(band, project, nowMs);
+      decisions.push({ kind: "refused", requestId, code: "queue_full", retryAfterSeconds: retryAfter });
       return;
     }
     const requirementKey = JSON.stringify([
@@ -194,6 +184,30 @@ export class PoolAdmission {
       request.excludedReplicas,
     ]);
     this.#queue.add({ request, arrivedAtMs, enqueuedAtMs: nowMs, requirementKey }, nowMs);
+  }
+
+  /**
+   * Whether the band has a place for one more. Places that were promised to clients that come back about now are kept
+   * for them; a project that holds more than its share of a full queue gives up its newest request.
+   */
+  #makeRoom(band: BandQueue, request: AdmitRequest, nowMs: number, decisions: AdmissionDecision[]): boolean {
+    const { queueCapacityRequests, queueCapacityBytes } = band.settings;
+    const { project, bodyBytes, returning } = request;
+    if (band.bytes + bodyBytes > queueCapacityBytes) return false;
+    const left = queueCapacityRequests - band.size;
+    if (left > 0 && returning !== false && band.returns.take(project, nowMs)) return true;
+    if (left > band.returns.kept(nowMs, queueCapacityRequests)) return true;
+    const dispensable = band.dispensableFor(project);
+    if (dispensable === null) return false;
+    const { requestId } = dispensable.request;
+    this.#queue.remove(requestId);
+    decisions.push({
+      kind: "refused",
+      requestId,
+      code: "queue_full",
+      retryAfterSeconds: this.#comeBack(band, dispensable.request.project, nowMs),
+    });
+    return true;
   }
 
   #serve(nowMs: number, decisions: AdmissionDecision[]): void {
@@ -261,12 +275,10 @@ export class PoolAdmission {
     if (book === undefined) return;
     const { requestId, attempt, project, band: bandName, inputTokens, outputTokens, prefix } = entry.request;
     const claimId = `${requestId}.${attempt}`;
-    const band = this.#queue.bandOf(bandName);
     const charged = inputTokens + OUTPUT_WEIGHT * outputTokens;
     this.#turn++;
     this.#queue.remove(requestId);
-    this.#queue.granted(entry, nowMs);
-    band.work.add(project, charged, nowMs);
+    this.#queue.granted(entry, charged, nowMs);
     this.#claims.add({
       claimId,
       replicaKey,
@@ -358,7 +370,7 @@ export class PoolAdmission {
    * that come back in the same second all find room.
    */
   #comeBack(band: BandQueue, project: string, nowMs: number): number {
-    const intervalMs = band.drain.intervalMs ?? this.#drain.intervalMs ?? UNKNOWN_INTERVAL_MS;
+    const intervalMs = band.drain.intervalMs ?? this.#drain.intervalMs ?? UNKNOWN_INTERVAL_MS / this.#replicas.slots;
     return band.returns.give(project, {
       nowMs,
       waitMs: intervalMs * (Math.ceil(band.size / 4) + 1),

@@ -19,6 +19,13 @@ export class PoolReplicas {
     return this.#books.size;
   }
 
+  /** Of all that can be used, at least one. */
+  get slots(): number {
+    let slots = 0;
+    for (const { usable, digest } of this.#books.values()) if (usable) slots += digest.slots;
+    return Math.max(1, slots);
+  }
+
   get(key: string): ReplicaBook | undefined {
     return this.#books.get(key);
   }

@@ -69,9 +69,9 @@ export class WaitingQueue {
     return null;
   }
 
-  granted(entry: WaitingEntry, nowMs: number): void {
+  granted(entry: WaitingEntry, charged: number, nowMs: number): void {
     for (const band of this.#bands) {
-      if (band.settings.name === entry.request.band) band.granted(entry, nowMs);
+      if (band.settings.name === entry.request.band) band.granted(entry, charged, nowMs);
       else band.otherBandGranted();
     }
   }

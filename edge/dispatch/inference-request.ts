@@ -17,6 +17,8 @@ export interface InferenceRequest {
   readonly band: string;
   /** The caller's X-Steerage-Strict, for the engine to judge; null when it was not sent. */
   readonly strict: string | null;
+  /** Whether the client says that it comes back after a refusal; null when it says neither. */
+  readonly returning: boolean | null;
   /** The caller's session id, for affinity alone; null when it named none. */
   readonly session: string | null;
   /** Wall time, Unix milliseconds. */

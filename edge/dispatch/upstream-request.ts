@@ -54,6 +54,7 @@ export function admitRequest(
     ...saeNeeds(request.envelope),
     excludedReplicas,
     bodyBytes: request.bodyText.length,
+    returning: request.returning,
     ...weight,
   };
 }

@@ -67,6 +67,8 @@ export interface AdmitRequest {
   /** Keys of replicas already tried. */
   readonly excludedReplicas: readonly string[];
   readonly bodyBytes: number;
+  /** Whether the client says that it was refused before and comes back; null when it says neither. */
+  readonly returning: boolean | null;
   /** Estimates; the exact counts come with `settle`. */
   readonly inputTokens: number;
   readonly outputTokens: number;

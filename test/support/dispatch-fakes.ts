@@ -229,6 +229,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
     band: "default",
     strict: options.strict ?? null,
     session: null,
+    returning: null,
     receivedAtMs: options.receivedAtMs,
   };
 }

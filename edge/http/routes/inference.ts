@@ -43,6 +43,7 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
           model,
           band,
           strict: c.req.header(STRICT_HEADER) ?? null,
+          returning: returningOf(c.req.header(RETRY_COUNT_HEADER)),
           session: c.req.header(deps.settings.sessionHeader)?.slice(0, MAX_SESSION_LENGTH) || null,
           receivedAtMs: c.get("receivedAtMs"),
         },
@@ -51,6 +52,11 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
     );
   };
 }
+
+/** How the official OpenAI clients count their repeats of one call. */
+const RETRY_COUNT_HEADER = "x-stainless-retry-count";
+
+const returningOf = (count: string | undefined): boolean | null => (count === undefined ? null : Number(count) > 0);
 
 /** Of a session id, characters: what is longer is cut. */
 const MAX_SESSION_LENGTH = 256;

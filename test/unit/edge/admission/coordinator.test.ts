@@ -22,6 +22,7 @@ async function bench(slots = 1) {
       needsSomeSae: false,
       excludedReplicas: [],
       bodyBytes: 10,
+      returning: null,
       inputTokens: 100,
       outputTokens: 100,
       session: null,

@@ -33,6 +33,7 @@ function admission(replicas: readonly ReplicaDigest[], settings: Partial<Admissi
           needsSomeSae: false,
           excludedReplicas: [],
           bodyBytes: 10,
+          returning: null,
           inputTokens: 100,
           outputTokens: 100,
           session: null,
@@ -129,12 +130,12 @@ describe("a pool's admission", () => {
     }
     admit("r1", 12_000);
     admit("r2", 12_000, { bodyBytes: 60 });
+    admit("r3", 12_000);
     expect(admit("big", 12_000, { bodyBytes: 41 })).toEqual([
       { kind: "refused", requestId: "big", code: "queue_full", retryAfterSeconds: 6 },
     ]);
-    admit("r3", 12_000);
     expect(admit("r4", 12_000)).toEqual([
-      { kind: "refused", requestId: "r4", code: "queue_full", retryAfterSeconds: 9 },
+      { kind: "refused", requestId: "r4", code: "queue_full", retryAfterSeconds: 10 },
     ]);
   });
 
