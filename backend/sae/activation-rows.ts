@@ -1,10 +1,44 @@
 import type { ActivationResult } from "../../shared/steering/activations.ts";
 import type { SensedRows } from "../native/binding.ts";
-import type { SensingRequestPlan } from "./sensing-plan.ts";
+import type { SensingRequestPlan, SensingSet } from "./sensing-plan.ts";
 
 type Row = ActivationResult["positions"][number];
 
-/** Collects the sensed rows of one request, step by step, into the answer's member. */
+/** The form that `steerage.activations` has: as the caller asked. */
+export type Activations = ActivationResult | readonly ActivationResult[];
+
+/** Collects everything that one request senses. */
+export class SensedActivations {
+  readonly #asList: boolean;
+  readonly #rows: readonly ActivationRows[];
+
+  constructor({ plans, asList }: SensingSet) {
+    this.#asList = asList;
+    this.#rows = plans.map((plan) => new ActivationRows(plan));
+  }
+
+  add(sensed: SensedRows): void {
+    this.#rows[sensed.planIndex]?.add(sensed);
+  }
+
+  /** Rows that a stream may tell now, each once; null when there are none. */
+  take(): Activations | null {
+    const taken = this.#rows.flatMap((rows) => rows.take() ?? []);
+    return taken.length === 0 ? null : this.#formed(taken);
+  }
+
+  /** What was not told yet: everything, unless it was streamed. */
+  result(): Activations {
+    return this.#formed(this.#rows.map((rows) => rows.result()));
+  }
+
+  #formed(results: readonly ActivationResult[]): Activations {
+    const [only] = results;
+    return this.#asList || only === undefined ? results : only;
+  }
+}
+
+/** Collects the sensed rows of one plan, step by step, into the answer's member. */
 export class ActivationRows {
   readonly #plan: SensingRequestPlan;
   readonly #rows = new Map<number, Row>();
@@ -34,6 +68,15 @@ export class ActivationRows {
         ? [...values].map(([index, value]) => ({ index, value }))
         : Array.from(features, (index) => ({ index, value: values.get(index) ?? 0 }));
     return entries.toSorted((a, b) => b.value - a.value || a.index - b.index).slice(0, topK);
+  }
+
+  /** The rows since the last call, of a plan that streams; the last row alone is known only at the end. */
+  take(): ActivationResult | null {
+    const { stream, lastOnly } = this.#plan;
+    if (!stream || lastOnly || this.#rows.size === 0) return null;
+    const taken = this.result();
+    this.#rows.clear();
+    return taken;
   }
 
   /** Positions ascend. */

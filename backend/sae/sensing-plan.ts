@@ -1,9 +1,12 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import {
+  ACTIVATIONS_MEMBER,
+  activationRequestsOf,
   DEFAULT_ACTIVATION_TOP_K,
   MAX_ACTIVATION_ENTRIES,
   type ActivationPositions,
   type ActivationRequest,
+  type ActivationRequests,
 } from "../../shared/steering/activations.ts";
 import { checkFeatureIndex, resolveSae, type AttachedSae } from "./attached-sae.ts";
 
@@ -27,9 +30,59 @@ export interface SensingRequestPlan<Sae extends AttachedSae = AttachedSae> {
   readonly topK: number;
   /** Only the last row that went through the model is wanted; which one that is shows at the end. */
   readonly lastOnly: boolean;
+  /** Largest number of (position, feature) pairs of the answer. */
+  readonly mostEntries: number;
+  /** Rows are told as they come. */
+  readonly stream: boolean;
 }
 
-const MEMBER = "return_sae_activations";
+/** What one request senses; one plan per SAE. */
+export interface SensingSet<Sae extends AttachedSae = AttachedSae> {
+  readonly plans: readonly SensingRequestPlan<Sae>[];
+  /** The caller asked with a list and gets one. */
+  readonly asList: boolean;
+  /** First position whose row must be computed. */
+  readonly fromPosition: number;
+}
+
+/** All that a request senses, or null. The size of the answer is bounded before generation, over all SAEs. */
+export function planSensingSet<Sae extends AttachedSae>(
+  requests: ActivationRequests | null | undefined,
+  attached: readonly Sae[],
+  bounds: SensingBounds & { readonly streams: boolean },
+): SensingSet<Sae> | null {
+  const asked = activationRequestsOf(requests);
+  if (asked.length === 0) return null;
+  const plans = asked.map(({ request, param }) => {
+    if (request.stream === true && !bounds.streams) {
+      throw new ApiError("invalid_value", {
+        message: `'${param}.stream' is only allowed with 'stream': true.`,
+        param: `${param}.stream`,
+      });
+    }
+    return planSensing(request, attached, bounds, param);
+  });
+  plans.forEach(({ sae, readPoint }, place) => {
+    const first = plans.findIndex((other) => other.sae.id === sae.id && other.readPoint === readPoint);
+    if (first === place) return;
+    throw new ApiError("sae_activations_refused", {
+      message: `${sae.id} is asked for twice at the same read point.`,
+      param: asked[place]?.param ?? ACTIVATIONS_MEMBER,
+    });
+  });
+  const entries = plans.reduce((sum, plan) => sum + plan.mostEntries, 0);
+  if (entries > MAX_ACTIVATION_ENTRIES) {
+    throw new ApiError("sae_activations_refused", {
+      message: `The activations may be ${entries} entries; at most ${MAX_ACTIVATION_ENTRIES} are returned. Ask for fewer positions or values, or set a token limit.`,
+      param: ACTIVATIONS_MEMBER,
+    });
+  }
+  return {
+    plans,
+    asList: Array.isArray(requests),
+    fromPosition: Math.min(...plans.map(({ fromPosition }) => fromPosition)),
+  };
+}
 
 /**
  * Rows that may be sensed are 0 to prompt + max - 2: the last sampled token never goes through the model. The answer's
@@ -39,18 +92,20 @@ export function planSensing<Sae extends AttachedSae>(
   request: ActivationRequest,
   attached: readonly Sae[],
   bounds: SensingBounds,
+  param: string = ACTIVATIONS_MEMBER,
 ): SensingRequestPlan<Sae> {
-  const sae = resolveSae(attached, request.sae_id, `${MEMBER}.sae_id`);
-  const features = request.features === null || request.features === undefined ? null : listed(sae, request.features);
+  const sae = resolveSae(attached, request.sae_id, `${param}.sae_id`);
+  const features =
+    request.features === null || request.features === undefined ? null : listed(sae, request.features, param);
   const topK = request.top_k ?? features?.length ?? DEFAULT_ACTIVATION_TOP_K;
-  const range = rangeOf(request.positions ?? "last", bounds);
-  refuseLastLayerPrompt(sae, range, bounds);
+  const range = rangeOf(request.positions ?? "last", bounds, `${param}.positions`);
+  refuseLastLayerPrompt(sae, range, bounds, `${param}.positions`);
   const rows = range.lastOnly ? 1 : Math.max(0, range.end - range.from);
   const perRow = features === null ? topK : Math.min(topK, features.length);
   if (rows * perRow > MAX_ACTIVATION_ENTRIES) {
     throw new ApiError("sae_activations_refused", {
       message: `${rows} positions times ${perRow} values may be ${rows * perRow} entries; at most ${MAX_ACTIVATION_ENTRIES} are returned. Ask for fewer positions or values, or set a token limit.`,
-      param: MEMBER,
+      param,
     });
   }
   return {
@@ -61,15 +116,19 @@ export function planSensing<Sae extends AttachedSae>(
     features,
     topK,
     lastOnly: range.lastOnly,
+    mostEntries: rows * perRow,
+    stream: request.stream ?? false,
   };
 }
 
-function listed(sae: AttachedSae, indices: readonly number[]): Int32Array {
+function listed(sae: AttachedSae, indices: readonly number[], param: string): Int32Array {
   const seen = new Set<number>();
   indices.forEach((index, place) => {
-    const param = `${MEMBER}.features[${place}]`;
-    checkFeatureIndex(sae, index, param);
-    if (seen.has(index)) throw new ApiError("invalid_value", { message: `Feature ${index} is named twice.`, param });
+    const member = `${param}.features[${place}]`;
+    checkFeatureIndex(sae, index, member);
+    if (seen.has(index)) {
+      throw new ApiError("invalid_value", { message: `Feature ${index} is named twice.`, param: member });
+    }
     seen.add(index);
   });
   return Int32Array.from(indices);
@@ -83,7 +142,7 @@ interface Range {
   readonly lastOnly: boolean;
 }
 
-function rangeOf(positions: ActivationPositions, { promptTokens, maxTokens }: SensingBounds): Range {
+function rangeOf(positions: ActivationPositions, { promptTokens, maxTokens }: SensingBounds, param: string): Range {
   const end = promptTokens + maxTokens - 1;
   if (positions === "last") return { from: promptTokens - 1, end, open: true, lastOnly: true };
   if (positions === "prompt") return { from: 0, end: promptTokens, open: false, lastOnly: false };
@@ -91,24 +150,24 @@ function rangeOf(positions: ActivationPositions, { promptTokens, maxTokens }: Se
   if (positions === "all") return { from: 0, end, open: true, lastOnly: false };
   if (positions.start >= positions.end) {
     throw new ApiError("invalid_value", {
-      message: `'${MEMBER}.positions': start must be less than end.`,
-      param: `${MEMBER}.positions`,
+      message: `'${param}': start must be less than end.`,
+      param,
     });
   }
   if (positions.start >= end) {
     throw new ApiError("invalid_value", {
-      message: `'${MEMBER}.positions.start' is ${positions.start}, but this request has positions 0 to ${end - 1} only.`,
-      param: `${MEMBER}.positions.start`,
+      message: `'${param}.start' is ${positions.start}, but this request has positions 0 to ${end - 1} only.`,
+      param: `${param}.start`,
     });
   }
   return { from: positions.start, end: Math.min(positions.end, end), open: false, lastOnly: false };
 }
 
 /** After the last block only rows that ask for logits are kept: of the prompt that is its last token. */
-function refuseLastLayerPrompt(sae: AttachedSae, range: Range, bounds: SensingBounds): void {
+function refuseLastLayerPrompt(sae: AttachedSae, range: Range, bounds: SensingBounds, param: string): void {
   if (sae.layer < bounds.layerCount - 1 || range.from >= bounds.promptTokens - 1) return;
   throw new ApiError("sae_activations_refused", {
     message: `${sae.id} reads after the last block, where prompt positions are not kept; ask for 'completion' or 'last'.`,
-    param: `${MEMBER}.positions`,
+    param,
   });
 }

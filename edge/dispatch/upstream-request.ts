@@ -1,4 +1,5 @@
 import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
+import { activationRequestsOf } from "../../shared/steering/activations.ts";
 import { effectiveSets } from "../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
 import type { UpstreamRequest } from "../ports/upstream.ts";
@@ -13,9 +14,7 @@ import type { DispatcherDeps } from "./settings.ts";
 export function saeNeeds(envelope: InferenceRequest["envelope"]): Pick<AdmitRequest, "saeIds" | "needsSomeSae"> {
   const named = [
     ...effectiveSets(envelope.steering).map(({ sae_id }) => sae_id ?? null),
-    ...(envelope.return_sae_activations === null || envelope.return_sae_activations === undefined
-      ? []
-      : [envelope.return_sae_activations.sae_id ?? null]),
+    ...activationRequestsOf(envelope.return_sae_activations).map(({ request }) => request.sae_id ?? null),
   ];
   return {
     saeIds: [...new Set(named.filter((id) => id !== null))],

@@ -1,5 +1,6 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
+import { activationRequestsOf } from "../../shared/steering/activations.ts";
 import { effectiveSets, type SteeringOfSae } from "../../shared/steering/steering-set.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 
@@ -19,7 +20,7 @@ export function checkEnvelope(route: InferenceRoute, envelope: RequestEnvelope):
       param: "max_tokens",
     });
   }
-  const senses = envelope.return_sae_activations !== undefined && envelope.return_sae_activations !== null;
+  const senses = activationRequestsOf(envelope.return_sae_activations).length > 0;
   if (route === "/v1/embeddings") {
     if (effectiveSets(envelope.steering).length > 0) {
       throw new ApiError("invalid_steering", { message: "Embeddings cannot be steered.", param: "steering" });
@@ -52,10 +53,9 @@ export function checkSaes(envelope: RequestEnvelope, model: ServedModel): void {
     const path = Array.isArray(steering) ? `steering[${place}]` : "steering";
     checkSet(set, path, model);
   });
-  const sensing = envelope.return_sae_activations ?? null;
-  if (sensing !== null) {
-    const size = featuresOf(sensing.sae_id ?? null, "return_sae_activations.sae_id", model);
-    checkIndices(sensing.features ?? [], size, (place) => `return_sae_activations.features[${place}]`);
+  for (const { request, param } of activationRequestsOf(envelope.return_sae_activations)) {
+    const size = featuresOf(request.sae_id ?? null, `${param}.sae_id`, model);
+    checkIndices(request.features ?? [], size, (place) => `${param}.features[${place}]`);
   }
 }
 

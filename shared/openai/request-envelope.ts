@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { activationRequestSchema } from "../steering/activations.ts";
+import { activationRequestsSchema } from "../steering/activations.ts";
 import { steeringSchema } from "../steering/steering-set.ts";
 
 /** The three routes that reach an engine. */
@@ -20,6 +20,6 @@ export const requestEnvelopeSchema = z.looseObject({
   max_completion_tokens: limit,
   n: z.int().min(1).max(128).nullish(),
   steering: steeringSchema.nullish(),
-  return_sae_activations: activationRequestSchema.nullish(),
+  return_sae_activations: activationRequestsSchema.nullish(),
 });
 export type RequestEnvelope = z.infer<typeof requestEnvelopeSchema>;

@@ -1,9 +1,11 @@
 import { z } from "zod";
+import { MAX_SAES_PER_REQUEST } from "./steering-set.ts";
 
 /** positions times values one answer may return, checked before generation. */
 export const MAX_ACTIVATION_ENTRIES = 65_536;
 export const MAX_ACTIVATION_TOP_K = 64;
 export const DEFAULT_ACTIVATION_TOP_K = 16;
+export const ACTIVATIONS_MEMBER = "return_sae_activations";
 
 export const activationPositionsSchema = z.union([
   z.enum(["last", "prompt", "completion", "all"]),
@@ -18,8 +20,26 @@ export const activationRequestSchema = z.strictObject({
   features: z.array(z.int().min(0)).min(1).max(MAX_ACTIVATION_ENTRIES).nullish(),
   positions: activationPositionsSchema.nullish(),
   read_point: z.enum(["post_steering", "pre_steering"]).nullish(),
+  /** In a stream: rows come in steerage chunks as they are computed, and not again in the closing one. */
+  stream: z.boolean().nullish(),
 });
 export type ActivationRequest = z.infer<typeof activationRequestSchema>;
+
+/** One request, or one per SAE; the answer's `activations` has the same form. */
+export const activationRequestsSchema = z.union([
+  activationRequestSchema,
+  z.array(activationRequestSchema).min(1).max(MAX_SAES_PER_REQUEST),
+]);
+export type ActivationRequests = z.infer<typeof activationRequestsSchema>;
+
+/** The requests with the member each stands in, whatever form the caller chose. */
+export function activationRequestsOf(
+  requests: ActivationRequests | null | undefined,
+): readonly { readonly request: ActivationRequest; readonly param: string }[] {
+  if (requests === null || requests === undefined) return [];
+  if (!Array.isArray(requests)) return [{ request: requests, param: ACTIVATIONS_MEMBER }];
+  return requests.map((request, place) => ({ request, param: `${ACTIVATIONS_MEMBER}[${place}]` }));
+}
 
 /** `steerage.activations` of an answer. The last sampled token never went through the model and has no position. */
 export const activationResultSchema = z.object({

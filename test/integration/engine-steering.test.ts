@@ -259,3 +259,59 @@ describe("what is refused, by name (C128)", () => {
     expect(await logprobs(onSea({ strength: 0 }))).toEqual(await logprobs({}));
   });
 });
+
+describe("activations along a stream", () => {
+  const chunkSchema = z.looseObject({
+    choices: z.array(z.unknown()),
+    steerage: z
+      .object({
+        steering: z.string().optional(),
+        activations: z.union([activationResultSchema, z.array(activationResultSchema)]).optional(),
+      })
+      .optional(),
+  });
+  async function streamed(over: object) {
+    const body = { ...story("live rows"), ...over, stream: true };
+    const data = await streamData(await engine.post("/v1/chat/completions", body));
+    return data.filter((one) => one !== "[DONE]").map((one) => chunkSchema.parse(JSON.parse(one)));
+  }
+
+  it("come token by token, each once, and are the rows of the whole answer", async () => {
+    const asked = { sae_id: "demo-l1", features: [SEA, 3], positions: "all" };
+    const whole = await chat({ ...story("live rows"), return_sae_activations: asked });
+    const expected = z.object({ activations: activationResultSchema }).parse(whole.answer["steerage"]).activations;
+    const chunks = await streamed({ return_sae_activations: { ...asked, stream: true } });
+    const told = chunks.flatMap(({ steerage }) => steerage?.activations ?? []);
+    expect(told.length).toBeGreaterThan(5);
+    expect(told.flatMap(({ positions }) => positions)).toEqual(expected.positions);
+    expect(chunks[0]?.choices).toHaveLength(1);
+    expect(chunks.filter(({ steerage }) => steerage?.steering !== undefined)).toHaveLength(1);
+    expect(chunks.every(({ choices, steerage }) => steerage === undefined || choices.length === 0)).toBe(true);
+  });
+
+  it("of several SAEs come as lists, and only those that were asked to stream", async () => {
+    const chunks = await streamed({
+      return_sae_activations: [
+        { sae_id: "demo-l1", positions: "completion", top_k: 2, stream: true },
+        { sae_id: "demo-l2", positions: "completion", top_k: 2 },
+      ],
+    });
+    const lists = chunks.flatMap(({ steerage }) => (steerage?.activations === undefined ? [] : [steerage.activations]));
+    expect(lists.every((list) => Array.isArray(list))).toBe(true);
+    const closing = lists.at(-1) ?? [];
+    const early = lists.slice(0, -1).flat();
+    expect(new Set(early.map(({ sae_id: id }) => id))).toEqual(new Set(["demo-l1"]));
+    expect([closing].flat().map(({ sae_id: id, positions }) => [id, positions.length])).toEqual([
+      ["demo-l1", expect.any(Number)],
+      ["demo-l2", 23],
+    ]);
+  });
+
+  it("are refused where nothing streams", async () => {
+    const asked = { sae_id: "demo-l1", stream: true };
+    expect(await refusal({ return_sae_activations: asked })).toMatchObject({
+      status: 400,
+      param: "return_sae_activations.stream",
+    });
+  });
+});

@@ -54,11 +54,8 @@ class GenerationAnswer implements TaskSink {
       created: Math.floor(deps.nowMs() / 1_000),
       model: deps.modelName,
     };
-    const assembly = new AnswerAssembly(plan, deps.tokenBytes);
-    this.#assembly = assembly;
-    this.#stream = plan.stream
-      ? new SseAnswer(exchange.response, this.#head, this.#form, () => assembly.takePart())
-      : null;
+    this.#assembly = new AnswerAssembly(plan, deps.tokenBytes);
+    this.#stream = plan.stream ? new SseAnswer(exchange.response, this.#head, this.#form, this.#assembly) : null;
   }
 
   /** The answer of a stream begins when its slot is taken: everything that can be refused has been by then. */
@@ -74,6 +71,7 @@ class GenerationAnswer implements TaskSink {
 
   sensed(rows: SensedRows): void {
     this.#assembly.addRows(rows);
+    this.#stream?.schedule();
   }
 
   finished(account: TaskAccount): void {

@@ -1,8 +1,11 @@
 import type { ServerResponse } from "node:http";
 import type { ApiError } from "../../../shared/errors/api-error.ts";
 import { SSE_DONE, SSE_HEADERS, sseData } from "../../../shared/sse/writer.ts";
-import type { AnswerEnd } from "../openai/answer-assembly.ts";
+import type { AnswerAssembly, AnswerEnd } from "../openai/answer-assembly.ts";
 import type { AnswerForm, AnswerHead, AnswerPart } from "../openai/answer-form.ts";
+
+/** What a stream takes from as it goes; null when nothing new is there. */
+export type AnswerSource = Pick<AnswerAssembly, "takePart" | "takeActivations">;
 
 /**
  * One answer as an event stream. Parts that come faster than they can be written are joined: while the client does not
@@ -11,17 +14,17 @@ import type { AnswerForm, AnswerHead, AnswerPart } from "../openai/answer-form.t
 export class SseAnswer {
   readonly #response: ServerResponse;
   readonly #form: AnswerForm;
-  readonly #takePart: () => AnswerPart | null;
+  readonly #source: AnswerSource;
   /** What every chunk repeats, up to its choices. */
   readonly #prefix: string;
   #first = true;
   #scheduled = false;
   #ended = false;
 
-  constructor(response: ServerResponse, head: AnswerHead, form: AnswerForm, takePart: () => AnswerPart | null) {
+  constructor(response: ServerResponse, head: AnswerHead, form: AnswerForm, source: AnswerSource) {
     this.#response = response;
     this.#form = form;
-    this.#takePart = takePart;
+    this.#source = source;
     const { id, created, model } = head;
     this.#prefix = `${JSON.stringify({ id, object: form.chunkObject, created, model }).slice(0, -1)},"choices":`;
   }
@@ -43,8 +46,12 @@ export class SseAnswer {
   #flush(): void {
     this.#scheduled = false;
     if (this.#ended || this.#response.destroyed) return;
-    const part = this.#takePart();
-    if (part !== null) this.#response.write(this.#deltaFrame(part));
+    const part = this.#source.takePart();
+    const delta = part === null ? "" : this.#deltaFrame(part);
+    // The first chunk of an answer is its own: rows of the prompt wait for it.
+    const activations = this.#first ? null : this.#source.takeActivations();
+    const sensed = activations === null ? "" : this.#frame([], `,"steerage":${JSON.stringify({ activations })}`);
+    if (delta !== "" || sensed !== "") this.#response.write(delta + sensed);
   }
 
   /** Order of the last frames: rest of the text, finish, steerage, usage, [DONE]. */
@@ -64,7 +71,7 @@ export class SseAnswer {
   fail(error: ApiError): void {
     this.#ended = true;
     if (this.#response.destroyed) return;
-    const part = this.#takePart();
+    const part = this.#source.takePart();
     const text = part === null ? "" : this.#deltaFrame(part);
     this.#response.end(text + sseData(JSON.stringify(error.toBody())));
   }

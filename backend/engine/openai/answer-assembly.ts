@@ -1,9 +1,8 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { usageOf, type Usage } from "../../../shared/openai/usage.ts";
-import type { ActivationResult } from "../../../shared/steering/activations.ts";
 import { receiptOf } from "../../../shared/steering/receipt.ts";
 import type { SensedRows } from "../../native/binding.ts";
-import { ActivationRows } from "../../sae/activation-rows.ts";
+import { SensedActivations, type Activations } from "../../sae/activation-rows.ts";
 import { appliedSteering } from "../../sae/steering-plan.ts";
 import type { SampledToken, TaskAccount } from "../loop/generation-task.ts";
 import { AnswerText } from "../text/answer-text.ts";
@@ -19,7 +18,7 @@ export interface AnswerEnd {
   /** Value of X-Steerage-Steering. */
   readonly receipt: string;
   /** The member `steerage`, or null when nothing was steered or sensed. */
-  readonly steerage: { readonly steering: string; readonly activations?: ActivationResult } | null;
+  readonly steerage: { readonly steering: string; readonly activations?: Activations } | null;
 }
 
 /** Puts one answer together from the events of its task; streams and whole answers take the same parts from here. */
@@ -27,14 +26,14 @@ export class AnswerAssembly {
   readonly #plan: GenerationPlan;
   readonly #text: AnswerText;
   readonly #trail: LogprobTrail | null;
-  readonly #rows: ActivationRows | null;
+  readonly #rows: SensedActivations | null;
   #pendingText = "";
 
   constructor(plan: GenerationPlan, tokenBytes: (token: number) => Uint8Array) {
     this.#plan = plan;
     this.#text = new AnswerText(plan.stopStrings);
     this.#trail = plan.logprobs < 0 ? null : new LogprobTrail(tokenBytes);
-    this.#rows = plan.sensing === null ? null : new ActivationRows(plan.sensing);
+    this.#rows = plan.sensing === null ? null : new SensedActivations(plan.sensing);
   }
 
   addToken(sampled: SampledToken): void {
@@ -44,6 +43,11 @@ export class AnswerAssembly {
 
   addRows(rows: SensedRows): void {
     this.#rows?.add(rows);
+  }
+
+  /** Rows that the caller wants along the stream, or null if there are none at the moment. */
+  takeActivations(): Activations | null {
+    return this.#rows?.take() ?? null;
   }
 
   /** What became certain since the last call, or null if nothing did. */

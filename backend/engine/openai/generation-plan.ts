@@ -1,10 +1,10 @@
 import { createHash } from "node:crypto";
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { streamOptionsFault } from "../../../shared/openai/sampling.ts";
-import type { ActivationRequest } from "../../../shared/steering/activations.ts";
+import type { ActivationRequests } from "../../../shared/steering/activations.ts";
 import type { Steering } from "../../../shared/steering/steering-set.ts";
 import type { SamplerOptions } from "../../native/binding.ts";
-import { planSensing, type SensingRequestPlan } from "../../sae/sensing-plan.ts";
+import { planSensingSet, type SensingSet } from "../../sae/sensing-plan.ts";
 import { planSteering, type SteeringPlan } from "../../sae/steering-plan.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import type { GenerationTask, RequestLabel } from "../loop/generation-task.ts";
@@ -23,7 +23,7 @@ export interface GenerationPlan {
   /** Alternatives per token; -1 reports no log-probabilities. */
   readonly logprobs: number;
   readonly steering: SteeringPlan<LoadedSae>;
-  readonly sensing: SensingRequestPlan<LoadedSae> | null;
+  readonly sensing: SensingSet<LoadedSae> | null;
   readonly stream: boolean;
   readonly includeUsage: boolean;
   readonly ignoredFields: readonly string[];
@@ -43,7 +43,7 @@ export interface PlanInput extends Omit<
     readonly stream_options?: { readonly include_usage?: boolean | null | undefined } | null | undefined;
     readonly ignore_eos?: boolean | null | undefined;
     readonly steering?: Steering | null | undefined;
-    readonly return_sae_activations?: ActivationRequest | null | undefined;
+    readonly return_sae_activations?: ActivationRequests | null | undefined;
   };
 }
 
@@ -62,7 +62,6 @@ export function planGeneration(input: PlanInput, model: EngineModel): Generation
   const promptTokens = rest.prompt.length;
   const prompt = { tokens: promptTokens, param: promptParam };
   const maxTokens = boundCompletionTokens(askedTokens, prompt, model.contextLength);
-  const sensing = request.return_sae_activations ?? null;
   const { layerCount } = model.native.info;
   return {
     ...rest,
@@ -74,7 +73,12 @@ export function planGeneration(input: PlanInput, model: EngineModel): Generation
       { promptTokens, maxTokens, specialTokens: () => specialTokensOf(model.native) },
       sha256Hex,
     ),
-    sensing: sensing === null ? null : planSensing(sensing, model.saes, { promptTokens, maxTokens, layerCount }),
+    sensing: planSensingSet(request.return_sae_activations, model.saes, {
+      promptTokens,
+      maxTokens,
+      layerCount,
+      streams: request.stream ?? false,
+    }),
     stream: request.stream ?? false,
     includeUsage: request.stream_options?.include_usage ?? false,
   };
@@ -96,7 +100,7 @@ export function taskOf(plan: GenerationPlan, label: RequestLabel | null, salt: s
       promptLogprobs: false,
       renderedTokens: new Int32Array(0),
       edits: nativeEdits(plan.steering),
-      sensing: sensing === null ? [] : [nativeSensing(sensing)],
+      sensing: sensing?.plans.map(nativeSensing) ?? [],
       capture: [],
     },
   };

@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { chatRequestSchema } from "../../../shared/openai/chat.ts";
 import { completionRequestSchema } from "../../../shared/openai/completions.ts";
-import { activationRequestSchema } from "../../../shared/steering/activations.ts";
+import { activationRequestsSchema } from "../../../shared/steering/activations.ts";
 import { steeringSchema } from "../../../shared/steering/steering-set.ts";
 
 const MAX_BIASED_TOKENS = 1_024;
@@ -10,7 +10,7 @@ const MAX_SCHEMA_CHARACTERS = 65_536;
 /** What the engine reads beyond OpenAI's own members. */
 const engineShape = {
   steering: steeringSchema.nullish(),
-  return_sae_activations: activationRequestSchema.nullish(),
+  return_sae_activations: activationRequestsSchema.nullish(),
   repetition_penalty: z.number().gt(0).max(2).nullish(),
   logit_bias: z
     .record(z.string().regex(/^\d{1,9}$/, "a token id is expected"), z.number().min(-100).max(100))

@@ -286,7 +286,7 @@ describe("steering and sensing of a request", () => {
       return_sae_activations: { top_k: 2, positions: "prompt" },
     });
     expect(plan.steering.edits).toHaveLength(1);
-    expect(plan.sensing).toMatchObject({ fromPosition: 0, toPosition: plan.prompt.length, topK: 2 });
+    expect(plan.sensing).toMatchObject({ fromPosition: 0, plans: [{ toPosition: plan.prompt.length, topK: 2 }] });
   });
   it.each([
     [{ steering: { features: [{ index: 9, strength: 1 }] } }, "steering.features[0].index", "invalid_feature_index"],

@@ -1,8 +1,12 @@
 import { describe, expect, it } from "vitest";
-import { ActivationRows } from "../../../../backend/sae/activation-rows.ts";
+import { ActivationRows, SensedActivations } from "../../../../backend/sae/activation-rows.ts";
 import type { AttachedSae } from "../../../../backend/sae/attached-sae.ts";
-import { planSensing } from "../../../../backend/sae/sensing-plan.ts";
-import { activationRequestSchema, activationResultSchema } from "../../../../shared/steering/activations.ts";
+import { planSensing, planSensingSet } from "../../../../backend/sae/sensing-plan.ts";
+import {
+  activationRequestSchema,
+  activationRequestsSchema,
+  activationResultSchema,
+} from "../../../../shared/steering/activations.ts";
 
 const sae: AttachedSae = {
   id: "s",
@@ -66,6 +70,64 @@ describe("a sensing plan", () => {
     expect(() => plan({ sae_id: "nope" })).toThrow(
       expect.objectContaining({ code: "sae_not_available", param: "return_sae_activations.sae_id" }),
     );
+  });
+});
+
+const other = { ...sae, id: "t", layer: 2 };
+const planSet = (request: unknown, streams = false, over: Partial<typeof bounds> = {}) =>
+  planSensingSet(activationRequestsSchema.nullable().parse(request), [sae, other], { ...bounds, ...over, streams });
+
+describe("sensing several SAEs", () => {
+  const two = [
+    { sae_id: "s", positions: "completion", top_k: 2 },
+    { sae_id: "t", positions: "prompt", top_k: 2, stream: true },
+  ];
+
+  it("plans one after the other and computes from the earliest row on", () => {
+    const set = planSet(two, true);
+    expect(set).toMatchObject({ asList: true, fromPosition: 0, plans: [{ sae: { id: "s" } }, { sae: { id: "t" } }] });
+    expect(planSet(null)).toBeNull();
+  });
+
+  it("bounds all of them together", () => {
+    const most = { promptTokens: 1_024, maxTokens: 1 };
+    const half = (id: string, k: number) => ({ sae_id: id, positions: "prompt", top_k: k });
+    expect(planSet([half("s", 32), half("t", 32)], false, most)).not.toBeNull();
+    expect(() => planSet([half("s", 32), half("t", 33)], false, most)).toThrow(
+      expect.objectContaining({ code: "sae_activations_refused", param: "return_sae_activations" }),
+    );
+  });
+
+  it.each([
+    [[{ sae_id: "s" }, { sae_id: "nope" }], "return_sae_activations[1].sae_id"],
+    [[{ sae_id: "s" }, { sae_id: "s" }], "return_sae_activations[1]"],
+    [{ sae_id: "s", stream: true }, "return_sae_activations.stream"],
+  ])("refuses %j by place", (request, param) => {
+    expect(() => planSet(request)).toThrow(expect.objectContaining({ status: 400, param }));
+  });
+
+  it("tells streamed rows once, as they come, and the others at the end", () => {
+    const set = planSet(two, true);
+    if (set === null) throw new Error("nothing is sensed");
+    const sensed = new SensedActivations(set);
+    expect(sensed.take()).toBeNull();
+    sensed.add({ ...rowsOf([0], [1], [7], [1]), planIndex: 1 });
+    sensed.add({ ...rowsOf([10], [1], [8], [1]), planIndex: 0 });
+    expect(sensed.take()).toMatchObject([{ sae_id: "t", positions: [{ position: 0 }] }]);
+    expect(sensed.take()).toBeNull();
+    sensed.add({ ...rowsOf([1], [1], [7], [1]), planIndex: 1 });
+    expect(sensed.result()).toMatchObject([
+      { sae_id: "s", positions: [{ position: 10 }] },
+      { sae_id: "t", positions: [{ position: 1 }] },
+    ]);
+  });
+
+  it("of one SAE has the form of the question", () => {
+    const single = planSet({ sae_id: "s" });
+    const listed = planSet([{ sae_id: "s" }]);
+    const resultOf = (set: typeof single) => (set === null ? null : new SensedActivations(set).result());
+    expect(resultOf(single)).toMatchObject({ sae_id: "s", positions: [] });
+    expect(resultOf(listed)).toMatchObject([{ sae_id: "s", positions: [] }]);
   });
 });
 
