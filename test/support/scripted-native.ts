@@ -72,6 +72,8 @@ export class ScriptedContext implements NativeContext {
   /** The next job that steps fails with this. */
   failNext: NativeErrorCode | null = null;
   disposed = false;
+  /** The cells to keep turn out to be gone, as a sliding window leaves them: the whole prompt is computed. */
+  losesKeptCells = false;
   readonly #onStep: (events: StepEvents) => void;
   readonly #running = new Map<number, ScriptedJob>();
 
@@ -88,6 +90,9 @@ export class ScriptedContext implements NativeContext {
     const running = this.#running.get(jobId);
     if (running !== undefined) running.cancelled = true;
     this.#wake();
+  }
+  #toCompute({ tokens, keepTokens }: GenerationJob): number {
+    return this.losesKeptCells ? tokens.length : tokens.length - keepTokens;
   }
   clearSequence(sequenceId: number): void {
     this.cleared.push(sequenceId);
@@ -123,9 +128,9 @@ export class ScriptedContext implements NativeContext {
           reason,
           stopIndex,
           textEndBytes,
-          computedPromptTokens: running.sampled > 0 ? job.tokens.length - job.keepTokens : 0,
+          computedPromptTokens: running.sampled > 0 ? this.#toCompute(job) : 0,
           computedCompletionTokens: running.sampled,
-          editedRows: Int32Array.from(job.edits, () => job.tokens.length - job.keepTokens + running.sampled - 1),
+          editedRows: Int32Array.from(job.edits, () => this.#toCompute(job) + running.sampled - 1),
           errorCode,
           errorMessage: errorCode === null ? null : "scripted failure",
         });
@@ -140,7 +145,7 @@ export class ScriptedContext implements NativeContext {
         continue;
       }
       if (running.sampled === 0) {
-        lists.prompts.push({ jobId: job.jobId, computedTokens: job.tokens.length - job.keepTokens });
+        lists.prompts.push({ jobId: job.jobId, computedTokens: this.#toCompute(job) });
         if (job.promptLogprobs) lists.promptLogprobs.push(...promptLogprobs(job));
       }
       lists.sensed.push(...sensedRows(running));

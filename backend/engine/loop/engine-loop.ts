@@ -172,7 +172,7 @@ export class EngineLoop {
     this.#end(finished.jobId, {
       reason: finished.reason,
       textEndBytes: finished.textEndBytes,
-      cachedPromptTokens: running.keepTokens,
+      cachedPromptTokens: reusedTokens(running, finished.computedPromptTokens),
       computedPromptTokens: finished.computedPromptTokens,
       computedCompletionTokens: finished.computedCompletionTokens,
       editedRows: finished.editedRows,
@@ -220,13 +220,18 @@ export class EngineLoop {
     return this.#table.cellCount;
   }
   running(): RunningTask[] {
-    return [...this.#running.values()].map(({ task, keepTokens, computedPrompt, sampled }) => ({
-      label: task.label,
-      cachedPromptTokens: keepTokens,
-      computedPromptTokens: computedPrompt,
-      computedCompletionTokens: sampled.length,
+    return [...this.#running.values()].map((running) => ({
+      label: running.task.label,
+      cachedPromptTokens: reusedTokens(running, running.computedPrompt),
+      computedPromptTokens: running.computedPrompt,
+      computedCompletionTokens: running.sampled.length,
     }));
   }
+}
+
+/** A sliding window may have overwritten the cells we meant to keep; the native core then computes them again. */
+function reusedTokens({ task, keepTokens }: Running, computedPromptTokens: number): number {
+  return Math.min(keepTokens, task.labels.tokens.length - computedPromptTokens);
 }
 
 /**

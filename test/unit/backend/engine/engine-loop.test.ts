@@ -102,6 +102,17 @@ describe("the engine loop", () => {
     expect(context.submitted[1]).toMatchObject({ sequenceId: 0, copyFromSequenceId: 0, keepTokens: 7 });
   });
 
+  it("reports as cached only what was not computed after all", () => {
+    const { context, submit } = setUp();
+    const first = submit(task("hello"));
+    while (first.sink.account === null) context.step();
+    context.losesKeptCells = true;
+    const again = submit(task("hello"));
+    while (again.sink.account === null) context.step();
+    expect(context.submitted[1]?.keepTokens).toBe(4);
+    expect(again.sink.account).toMatchObject({ computedPromptTokens: 5, cachedPromptTokens: 0 });
+  });
+
   it("gives a sensing request all its rows however often it is asked", () => {
     const { context, submit } = setUp();
     for (let round = 0; round < 2; round += 1) {
