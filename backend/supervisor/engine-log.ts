@@ -6,7 +6,13 @@ import { type LogFields, type Logger, LOG_LEVELS } from "../../shared/logging/lo
 const lineSchema = z.looseObject({ at: z.string().optional(), level: z.enum(LOG_LEVELS), message: z.string() });
 const fieldSchema = z.union([z.string(), z.number(), z.boolean(), z.null()]);
 
-/** Carries an engine's lines into the host's log: JSON lines keep level and fields, anything else is told as it is. */
+/** How a library or the runtime says why a process is about to end; never text of a caller. */
+const LAST_WORDS = /^(?:GGML_|ggml_|CUDA error|terminate called|node: |FATAL ERROR|\S+\.(?:c|cc|cpp|cu|h):\d+: )/;
+
+/**
+ * Carries an engine's lines into the host's log: JSON lines keep level and fields. llama.cpp prints a grammar that does
+ * not parse, and with it a caller's schema, straight to stderr: of such lines only the length is told.
+ */
 export function relayEngineLog(stream: Readable, logger: Logger): void {
   const lines = createInterface({ input: stream, crlfDelay: Number.POSITIVE_INFINITY });
   lines.on("line", (line) => {
@@ -18,7 +24,8 @@ export function relayEngineLog(stream: Readable, logger: Logger): void {
 function logLine(line: string, logger: Logger): void {
   const parsed = lineSchema.safeParse(parseJson(line));
   if (!parsed.success) {
-    logger.info(line.slice(0, 2_000));
+    if (LAST_WORDS.test(line)) logger.warn(line.slice(0, 2_000));
+    else logger.debug("a library wrote a line that is not told", { length: line.length });
     return;
   }
   const { at: _at, level, message, ...rest } = parsed.data;
