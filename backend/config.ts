@@ -8,7 +8,7 @@ import { ConfigError, readConfig } from "../shared/config/read-config.ts";
 import { duration, size } from "../shared/config/units.ts";
 import { LOG_LEVELS } from "../shared/logging/logger.ts";
 import { hostEnvironment, SPECIAL_NAMES, STEERAGE_PREFIX } from "./host-environment.ts";
-import { DEVICES, KV_CACHE_TYPES } from "./ports/engine-options.ts";
+import { DEFAULT_MIN_EXPLAINED_VARIANCE, DEVICES, KV_CACHE_TYPES } from "./ports/engine-options.ts";
 
 const kvCacheType = z.enum(KV_CACHE_TYPES);
 const slots = z.int().min(1).max(256);
@@ -29,6 +29,12 @@ const saeSchema = z.strictObject({
     .min(0)
     .optional()
     .describe("Block after which it reads and steers; what the SAE says of itself if not given."),
+  calibration_text: z
+    .string()
+    .min(1)
+    .optional()
+    .describe("Text file on which its fidelity is measured; `calibration.txt` in its folder if not given."),
+  serve_anyway: z.boolean().default(false).describe("Serves it even below `min_explained_variance`."),
 });
 
 const modelSchema = z.strictObject({
@@ -109,6 +115,11 @@ export const hostConfigSchema = z.strictObject({
     .array(z.number().min(0))
     .default([])
     .describe("Share of each GPU, in index order; empty divides by free memory."),
+  min_explained_variance: z
+    .number()
+    .max(1)
+    .default(DEFAULT_MIN_EXPLAINED_VARIANCE)
+    .describe("An SAE that explains less of the residual stream of its model's file than this share is not served."),
   models: z.array(modelSchema).default([]).describe("What this host serves."),
   startup_timeout: duration("10m").describe(
     "Longest time an engine may take to load before it is ended and tried again.",
@@ -186,7 +197,11 @@ export function readHostConfig(
     models: rest.models.map((model) => ({
       ...model,
       ...(model.source === undefined ? {} : { source: absolute(model.source) }),
-      saes: model.saes.map((sae) => ({ ...sae, source: absolute(sae.source) })),
+      saes: model.saes.map((sae) => ({
+        ...sae,
+        source: absolute(sae.source),
+        ...(sae.calibration_text === undefined ? {} : { calibration_text: absolute(sae.calibration_text) }),
+      })),
     })),
     warnings: adapted.warnings,
   };

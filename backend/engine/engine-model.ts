@@ -1,10 +1,24 @@
 import type { NativeModel, NativeSae } from "../native/binding.ts";
+import type { Fidelity } from "../../shared/protocol/report.ts";
 import type { AttachedSae } from "../sae/attached-sae.ts";
+import type { SaeArchitecture, SaeFormat } from "../sae/sae-files.ts";
 import type { ChatPrompter } from "./openai/chat-prompt.ts";
 
 /** An SAE in native memory beside what its plans need. */
 export interface LoadedSae extends AttachedSae {
   readonly native: NativeSae;
+  /** Null where there was no text to measure it on. */
+  readonly fidelity: Fidelity | null;
+  readonly about: SaeOrigin;
+}
+
+/** Where an SAE comes from, and what was made of it on the way, for descriptions. */
+export interface SaeOrigin {
+  readonly format: SaeFormat;
+  readonly architecture: SaeArchitecture;
+  readonly folds: readonly string[];
+  /** Never told to callers. */
+  readonly folder: string;
 }
 
 /** The loaded model as the requests see it. */

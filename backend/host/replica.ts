@@ -115,7 +115,7 @@ export class Replica {
       model: this.name,
       engine: this.#ready?.engine ?? this.#options.launcher.engine,
       state: this.state,
-      reason: this.lifecycle.reason,
+      reason: this.lifecycle.reason ?? this.#refusedSaes(),
       slots: this.slots,
       in_flight: Object.values(inFlightByEdge).reduce((sum, count) => sum + count, 0),
       in_flight_by_edge: inFlightByEdge,
@@ -128,6 +128,13 @@ export class Replica {
       capabilities: this.#ready?.capabilities ?? [],
       saes: this.#ready?.saes ?? [],
     };
+  }
+
+  #refusedSaes(): string | null {
+    const refused = this.#ready?.refused_saes ?? [];
+    return refused.length === 0
+      ? null
+      : refused.map(({ id, reason }) => `SAE ${id} is not served: ${reason}`).join("; ");
   }
 
   #onEvent(event: EngineEvent): void {

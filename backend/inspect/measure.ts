@@ -1,5 +1,6 @@
+import type { Fidelity } from "../../shared/protocol/report.ts";
 import type { NativeModel, NativeSae } from "../native/binding.ts";
-import { type Fidelity, FidelityMeter } from "../sae/fidelity.ts";
+import { FidelityMeter } from "../sae/fidelity.ts";
 import type { SaeFiles } from "../sae/sae-files.ts";
 import type { ResidualReader } from "./residual-reader.ts";
 
@@ -23,7 +24,7 @@ export interface EncodedRow {
 }
 
 /**
- * Runs the windows of a text through model and SAE. The row of a beginning-of-text token is left out of the figures:
+ * Runs the windows of a text through model and SAE. The row of a beginning-of-text token in front is left out of the figures:
  * in many models it is an outlier that no SAE explains, and `onRow` is told of it all the same.
  */
 export async function measureFidelity(
@@ -44,7 +45,7 @@ export async function measureFidelity(
         const position = start + place;
         const token = tokens[position] ?? 0;
         const activations = encoded.subarray(place * featureCount, (place + 1) * featureCount);
-        if (token !== model.info.bosToken) meter.add(row, activations);
+        if (position > 0 || token !== model.info.bosToken) meter.add(row, activations);
         onRow({ position, token, activations });
       });
       await new Promise<void>((resolve) => setImmediate(resolve));

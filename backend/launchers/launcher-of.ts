@@ -1,3 +1,4 @@
+import path from "node:path";
 import type { HostConfig, ModelConfig } from "../config.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 import { nativeLauncher } from "./native.ts";
@@ -15,7 +16,15 @@ export function launcherOf(model: ModelConfig, config: HostConfig, program: stri
     engine: {
       model: model.name,
       model_path: model.source ?? "",
-      saes: model.saes.map(({ id, source, layer }) => ({ id, path: source, layer: layer ?? null })),
+      saes: model.saes.map((sae) => ({
+        id: sae.id,
+        path: sae.source,
+        layer: sae.layer ?? null,
+        calibration_text: sae.calibration_text ?? null,
+        serve_anyway: sae.serve_anyway,
+      })),
+      min_explained_variance: config.min_explained_variance,
+      fidelity_folder: path.join(config.data, "fidelity"),
       slots,
       max_pending: maxPending,
       context_length: contextLength,

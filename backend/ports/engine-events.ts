@@ -16,6 +16,8 @@ const readySchema = z.object({
   max_output: count.nullable(),
   capabilities: z.array(z.string()),
   saes: z.array(attachedSaeSchema),
+  /** Configured SAEs that are not served, each with the reason. */
+  refused_saes: z.array(z.object({ id: z.string(), reason: z.string() })).optional(),
 });
 
 /** On every change, at most every 100 ms, and once a second. */

@@ -24,7 +24,21 @@ export const engineOptionsSchema = z.object({
   /** GGUF file. */
   model_path: z.string().min(1),
   /** Folders of SAEs in any format that backend/sae reads. `layer` overrides what an SAE says of itself. */
-  saes: z.array(z.object({ id: z.string().min(1), path: z.string().min(1), layer: z.int().min(0).nullable() })),
+  saes: z.array(
+    z.object({
+      id: z.string().min(1),
+      path: z.string().min(1),
+      layer: z.int().min(0).nullable(),
+      /** Text to measure its fidelity on; null takes `calibration.txt` in its folder, if there is one. */
+      calibration_text: z.string().min(1).nullable().default(null),
+      /** Serve it whatever its fidelity. */
+      serve_anyway: z.boolean().default(false),
+    }),
+  ),
+  /** An SAE below this explained variance is not served. */
+  min_explained_variance: z.number().max(1).default(DEFAULT_MIN_EXPLAINED_VARIANCE),
+  /** Folder that keeps what was measured; null keeps nothing. */
+  fidelity_folder: z.string().min(1).nullable().default(null),
   /** Requests that are computed at the same time. */
   slots: z.int().min(1),
   /** Requests that may wait for a slot; one more is refused with `engine_busy`. */

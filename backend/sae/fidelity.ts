@@ -1,17 +1,6 @@
+import type { Fidelity } from "../../shared/protocol/report.ts";
 import type { SaeTensors } from "../native/binding.ts";
 import { decodeRow } from "./encoder.ts";
-
-/** How well an SAE explains the residual rows of one text. */
-export interface Fidelity {
-  /** 1 - Σ‖x - x̂‖² / Σ‖x - mean‖²: 1 is perfect, 0 no better than the mean, less is worse. Null for rows without variance. */
-  readonly explained_variance: number | null;
-  /** Active features per row, on average. */
-  readonly l0: number;
-  /** Features that were active in no row. */
-  readonly dead: number;
-  /** Rows it was measured on. */
-  readonly tokens: number;
-}
 
 /** Collects rows and says how well the SAE explains them. Both sums are in residual units, normalisation undone. */
 export class FidelityMeter {

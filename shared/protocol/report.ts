@@ -6,6 +6,19 @@ export const REPLICA_STATES = ["starting", "ready", "draining", "failed", "stopp
 export const replicaStateSchema = z.enum(REPLICA_STATES);
 export type ReplicaState = z.infer<typeof replicaStateSchema>;
 
+/** How well an SAE explains the residual rows of the model file that it is served with, measured on one text. */
+export const fidelitySchema = z.object({
+  /** 1 - Σ‖x - x̂‖² / Σ‖x - mean‖²: 1 is perfect, 0 no better than the mean, less is worse. Null: rows without variance. */
+  explained_variance: z.number().nullable(),
+  /** Active features per row, on average. */
+  l0: z.number().min(0),
+  /** Features that were active in no row. */
+  dead: count,
+  /** Rows it was measured on. */
+  tokens: count,
+});
+export type Fidelity = z.infer<typeof fidelitySchema>;
+
 /** An SAE that a replica holds. `digest` is SHA-256 over the tensors, in hex. */
 export const attachedSaeSchema = z.object({
   id: z.string().min(1),
@@ -13,6 +26,8 @@ export const attachedSaeSchema = z.object({
   layer: z.int().min(0),
   hook_point: z.string(),
   d_sae: z.int().min(1),
+  /** Null or left out: not measured. */
+  fidelity: fidelitySchema.nullish(),
 });
 export type AttachedSae = z.infer<typeof attachedSaeSchema>;
 
@@ -22,7 +37,7 @@ export const replicaReportSchema = z.object({
   model: z.string().min(1),
   engine: z.string().min(1),
   state: replicaStateSchema,
-  /** Why it failed, for operators; null otherwise. */
+  /** Why it failed, or which of its SAEs it does not serve, for operators; null otherwise. */
   reason: z.string().nullish(),
   slots: count,
   in_flight: count,

@@ -2,11 +2,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Agent, fetch, type Response } from "undici";
+import type { z } from "zod";
 import { startEngine } from "../../backend/engine/load/start-engine.ts";
 import type { RunningEngine } from "../../backend/engine/load/running-engine.ts";
 import type { NativeAddon } from "../../backend/native/binding.ts";
 import { ENGINE_EVENTS_PATH, engineEventSchema, type EngineEvent } from "../../backend/ports/engine-events.ts";
-import { engineOptionsSchema, type EngineOptions } from "../../backend/ports/engine-options.ts";
+import { engineOptionsSchema } from "../../backend/ports/engine-options.ts";
 import { systemClock } from "../../backend/system-clock.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
 import { SseParser } from "../../shared/sse/parser.ts";
@@ -30,7 +31,10 @@ export interface PostInit {
 }
 
 /** An engine in this process on a socket of its own, with a host's ear on its events. */
-export async function openEngine(addon: NativeAddon, over: Partial<EngineOptions>): Promise<EngineHarness> {
+export async function openEngine(
+  addon: NativeAddon,
+  over: Partial<z.input<typeof engineOptionsSchema>>,
+): Promise<EngineHarness> {
   const folder = mkdtempSync(join(tmpdir(), "steerage-engine-"));
   const socketPath = join(folder, "engine.sock");
   const options = engineOptionsSchema.parse({

@@ -6,6 +6,8 @@ import type { Clock } from "../../../shared/time/clock.ts";
 import type { NativeAddon, NativeContext, NativeModel } from "../../native/binding.ts";
 import type { EngineReady } from "../../ports/engine-events.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
+import { FidelityCheck } from "../../inspect/fidelity-check.ts";
+import { FidelityStore } from "../../inspect/fidelity-store.ts";
 import { EmbeddingQueue } from "../embedding/embedding-queue.ts";
 import { EmbeddingRuns } from "../embedding/embedding-runs.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
@@ -18,7 +20,7 @@ import { EngineLoop } from "../loop/engine-loop.ts";
 import { ChatPrompter } from "../openai/chat-prompt.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
 import { HooksRefused } from "./hooks-refused.ts";
-import { loadSaes } from "./load-saes.ts";
+import { loadSaes, type LoadedSaes } from "./load-saes.ts";
 import { physicalCores } from "./physical-cores.ts";
 import { RunningEngine } from "./running-engine.ts";
 import { threadCount } from "./thread-count.ts";
@@ -42,9 +44,10 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const { addon, clock, logger } = deps;
   const { model_path: path, gpu_layers: gpuLayers, tensor_split: tensorSplit } = options;
   const native = await addon.loadModel({ path, gpuLayers, useMmap: true, tensorSplit });
-  const saes = await loadSaes(options.saes, native.info, addon, logger);
   const size = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
   const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
+  const check = fidelityCheck(options, native, threads, logger);
+  const { loaded: saes, refused } = await loadSaes(options.saes, { model: native.info, addon, check, logger });
 
   const rates = { prompt: new RateMeter(), completion: new RateMeter() };
   const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());
@@ -62,7 +65,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const context = await openContext(native, loop, { options, size, threads });
   refuseUnhookable(context, saes);
 
-  const hub = new EventHub(readyEvent(options, size, saes));
+  const hub = new EventHub(readyEvent(options, size, { loaded: saes, refused }));
   const reporter = new LoadReporter(
     clock,
     () =>
@@ -133,7 +136,18 @@ function refuseUnhookable(context: NativeContext, saes: readonly LoadedSae[]): v
   if (context.hookRefusal !== null && saes.length > 0) throw new HooksRefused(context.hookRefusal);
 }
 
-function readyEvent(options: EngineOptions, size: ContextSize, saes: readonly LoadedSae[]): EngineReady {
+function fidelityCheck(options: EngineOptions, model: NativeModel, threads: number, logger: Logger): FidelityCheck {
+  return new FidelityCheck({
+    model,
+    modelPath: options.model_path,
+    context: { threads, flashAttention: options.flash_attention, kvType: options.kv_cache_type },
+    minExplainedVariance: options.min_explained_variance,
+    store: new FidelityStore(options.fidelity_folder),
+    logger,
+  });
+}
+
+function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused }: LoadedSaes): EngineReady {
   return {
     type: "ready",
     model: options.model,
@@ -147,14 +161,16 @@ function readyEvent(options: EngineOptions, size: ContextSize, saes: readonly Lo
       "embeddings",
       "logprobs",
       "response_format",
-      ...(saes.length > 0 ? ["steering", "sensing"] : []),
+      ...(loaded.length > 0 ? ["steering", "sensing"] : []),
     ],
-    saes: saes.map(({ id, digest, layer, hookPoint, featureCount }) => ({
+    saes: loaded.map(({ id, digest, layer, hookPoint, featureCount, fidelity }) => ({
       id,
       digest,
       layer,
       hook_point: hookPoint,
       d_sae: featureCount,
+      fidelity,
     })),
+    ...(refused.length > 0 ? { refused_saes: refused } : {}),
   };
 }

@@ -17,6 +17,8 @@ const sae: LoadedSae = {
   embeddingWidth: 4,
   decoderRows: new Float32Array(16).fill(1),
   native: { featureCount: 4, embeddingWidth: 4, encode: () => new Float32Array(4), dispose: () => undefined },
+  fidelity: null,
+  about: { format: "saelens", architecture: "jumprelu", folds: [], folder: "/saes/s" },
 };
 let native = new ScriptedModel();
 let model: EngineModel;
