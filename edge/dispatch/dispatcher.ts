@@ -3,12 +3,14 @@ import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { RequestRun } from "./request-run.ts";
 import { Reservations } from "./reservations.ts";
+import { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps } from "./settings.ts";
 
 /** Carries requests through limits, admission, a machine and the ledger, and writes their answers. */
 export class Dispatcher {
   readonly #deps: DispatcherDeps;
   readonly #reservations: Reservations;
+  readonly #retries = new RetryBudgets();
 
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
@@ -18,7 +20,12 @@ export class Dispatcher {
 
   /** Never rejects: every failure is written as an answer. Resolves when the last byte was handed to the writer. */
   async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
-    await new RequestRun(this.#deps, this.#reservations, request, writer).run();
+    await new RequestRun(
+      this.#deps,
+      { reservations: this.#reservations, retries: this.#retries },
+      request,
+      writer,
+    ).run();
   }
 
   /** The ledger's listener: reservations of attempts that were cut are settled by the machine's exact count. */

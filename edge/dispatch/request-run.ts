@@ -16,6 +16,7 @@ import { refusalOf, type Refusal } from "./refusal.ts";
 import { Relay } from "./relay.ts";
 import type { RelayResult } from "./relay-result.ts";
 import type { HeldReservation, Reservations } from "./reservations.ts";
+import type { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps, PricedModel } from "./settings.ts";
 import { admitRequest, requestWeight, upstreamRequest, type RequestWeight } from "./upstream-request.ts";
 
@@ -30,10 +31,17 @@ interface Ending {
   readonly refusal: Refusal | null;
 }
 
+/** What all requests of a dispatcher have in common. */
+export interface SharedState {
+  readonly reservations: Reservations;
+  readonly retries: RetryBudgets;
+}
+
 /** One request from its limits to its last byte. Everything it takes is given back on every way out. */
 export class RequestRun {
   readonly #deps: DispatcherDeps;
   readonly #reservations: Reservations;
+  readonly #retries: RetryBudgets;
   readonly #request: InferenceRequest;
   readonly #writer: ResponseWriter;
   readonly #answer: ClientAnswer;
@@ -49,10 +57,11 @@ export class RequestRun {
   #opened = false;
   #queueMs: number | null = null;
 
-  constructor(deps: DispatcherDeps, reservations: Reservations, request: InferenceRequest, writer: ResponseWriter) {
+  constructor(deps: DispatcherDeps, shared: SharedState, request: InferenceRequest, writer: ResponseWriter) {
     const { clock, settings } = deps;
     this.#deps = deps;
-    this.#reservations = reservations;
+    this.#reservations = shared.reservations;
+    this.#retries = shared.retries;
     this.#request = request;
     this.#writer = writer;
     this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
@@ -76,6 +85,7 @@ export class RequestRun {
       return;
     }
     metrics.requestStarted();
+    this.#retries.requestStarted(this.#request.model.pool);
     this.#writer.onClosed(() => this.#clientLeft());
     const { totalMs } = settings.timeouts;
     const cancelTotal = totalMs === 0 ? () => undefined : clock.after(totalMs, () => this.#timeIsUp());
@@ -146,6 +156,7 @@ export class RequestRun {
       const decision = await this.#admit(attempt, tried);
       if (decision.kind !== "claimed") return this.#notAdmitted(decision);
       const { claim } = decision;
+      if (attempt > 1) this.#retries.spend(this.#request.model.pool);
       const held = new HeldClaim(this.#deps, this.#request.model.pool, claim);
       let result: RelayResult | null = null;
       try {
@@ -158,10 +169,14 @@ export class RequestRun {
       if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
       if (result.kind === "completed" || result.kind === "cancelled") return { outcome: result.kind, refusal: null };
       this.#logFailure(claim.target, attempt, result);
-      if (!result.retryable || attempt > this.#deps.settings.retries)
+      if (!result.retryable || !this.#mayTryAgain(attempt))
         return { outcome: result.expired ? "expired" : "failed", refusal: result.refusal };
       tried.push(claim.target.key);
     }
+  }
+
+  #mayTryAgain(attempt: number): boolean {
+    return attempt <= this.#deps.settings.retries && this.#retries.allows(this.#request.model.pool);
   }
 
   /** Exact where the machine told; else what came, and the prompt once it had begun to answer. */

@@ -59,6 +59,27 @@ describe("another attempt", () => {
     expect(writer.headers["x-steerage-error-source"]).toBe("backend");
   });
 
+  it("is not made any more once they are more than a tenth of the requests, ten aside", async () => {
+    const { ask, upstream } = await bench({ replicas: two, admission: { failureThreshold: 1_000 } });
+    const attempts: number[] = [];
+    for (let turn = 0; turn < 23; turn++) {
+      const before = upstream.exchanges.length;
+      const state = { over: false };
+      const ended = ask({}, { requestId: `r${turn}` }).done.then(() => (state.over = true));
+      let failed = before;
+      while (!state.over) {
+        for (; failed < upstream.exchanges.length; failed++) upstream.exchanges[failed]?.fail("unreachable");
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      await ended;
+      attempts.push(upstream.exchanges.length - before);
+    }
+    // Ten saved, and each request earns a tenth of one.
+    expect(attempts.reduce((sum, count) => sum + count, 0)).toBe(23 + 12);
+    expect(attempts.slice(0, 5)).toEqual([2, 2, 2, 2, 2]);
+    expect(attempts.at(-1)).toBe(1);
+  });
+
   it("never follows once the client has something of an answer", async () => {
     const { ask, exchange, upstream } = await bench({ replicas: two });
     const { done } = ask({ stream: true });
