@@ -196,7 +196,7 @@ describe("accounts of requests", () => {
   });
 
   it("are told for a refused request too, with nothing computed", async () => {
-    const response = await chat({ n: 3 }, named("req_refused"));
+    const response = await chat({ n: 129 }, named("req_refused"));
     expect(response.status).toBe(400);
     expect(await engine.ended("req_refused")).toMatchObject({ outcome: "failed", computed_prompt: 0 });
     expect(engine.events.filter((event) => event.type === "ended")).toHaveLength(1);

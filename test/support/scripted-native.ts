@@ -223,6 +223,12 @@ const chatSchema = z.object({ messages: z.array(z.object({ role: z.string(), con
 
 /** ChatML over the byte vocabulary. A message with the text "REFUSE" is one that this template does not take. */
 class ScriptedChat implements NativeChat {
+  readonly #thinks: boolean;
+
+  constructor(thinks: boolean) {
+    this.#thinks = thinks;
+  }
+
   apply(request: string): AppliedChat {
     const { messages } = chatSchema.parse(JSON.parse(request));
     if (messages.some(({ content }) => content === "REFUSE")) {
@@ -237,11 +243,25 @@ class ScriptedChat implements NativeChat {
       preservedTokens: [],
       additionalStops: [],
       parser: "",
-      supportsThinking: false,
+      supportsThinking: this.#thinks,
     };
   }
-  parse(text: string): string {
-    return JSON.stringify({ role: "assistant", content: text });
+  /** Calls as the fallback format writes them, and reasoning between <think> marks. */
+  parse(text: string, partial: boolean): string {
+    const thought = /^<think>(.*?)(<\/think>|$)/su.exec(text);
+    const rest = text.slice(thought?.[0].length ?? 0);
+    const [content = "", ...calls] = rest.split("<tool_call>\n");
+    const toolCalls = calls.map((call) => {
+      const read = /^\{"name": ?"(\w+)", ?"arguments": ?(.*?)(\}\n<\/tool_call>\n?|$)/su.exec(call);
+      if (read === null || (!partial && read[3] === "")) throw nativeError("template_failed", "unparsed");
+      return { type: "function", function: { name: read[1], arguments: read[2] } };
+    });
+    return JSON.stringify({
+      role: "assistant",
+      content,
+      ...(thought === null ? {} : { reasoning_content: thought[1] }),
+      ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
+    });
   }
 }
 
@@ -251,6 +271,8 @@ export class ScriptedModel implements NativeModel {
   /** Applied to every context that is made. */
   configure: (context: ScriptedContext) => void = () => undefined;
   embedCalls: Int32Array[][] = [];
+  /** Its template marks reasoning. */
+  thinks = false;
   disposed = false;
 
   constructor(info: Partial<ModelInfo> = {}) {
@@ -296,7 +318,7 @@ export class ScriptedModel implements NativeModel {
     return token >= 256;
   }
   openChat(): NativeChat {
-    return new ScriptedChat();
+    return new ScriptedChat(this.thinks);
   }
   grammarFromSchema(schemaJson: string): string {
     if (schemaJson.includes("impossible")) throw nativeError("grammar_invalid", "no such type");

@@ -20,20 +20,28 @@ export function engineLoad(state: LoadState): EngineLoad {
     total_kv_cells: state.cellCount,
     tokens_per_second: rounded(state.tokensPerSecond),
     prefill_tokens_per_second: rounded(state.promptTokensPerSecond),
-    running: state.running.flatMap(({ label, ...counts }) =>
-      label === null
-        ? []
-        : [
-            {
-              request_id: label.requestId,
-              attempt: label.attempt,
-              computed_prompt: counts.computedPromptTokens,
-              cached_prompt: counts.cachedPromptTokens,
-              computed_completion: counts.computedCompletionTokens,
-            },
-          ],
-    ),
+    running: [...byRequest(state.running)],
   };
+}
+
+type RunningRequest = EngineLoad["running"][number];
+
+/** Choices of one request are listed as one. */
+function byRequest(running: readonly RunningTask[]): Iterable<RunningRequest> {
+  const requests = new Map<string, RunningRequest>();
+  for (const { label, ...counts } of running) {
+    if (label === null) continue;
+    const key = `${label.requestId}.${label.attempt}`;
+    const sum = requests.get(key);
+    requests.set(key, {
+      request_id: label.requestId,
+      attempt: label.attempt,
+      computed_prompt: (sum?.computed_prompt ?? 0) + counts.computedPromptTokens,
+      cached_prompt: (sum?.cached_prompt ?? 0) + counts.cachedPromptTokens,
+      computed_completion: (sum?.computed_completion ?? 0) + counts.computedCompletionTokens,
+    });
+  }
+  return requests.values();
 }
 
 const rounded = (value: number): number => Math.round(value * 10) / 10;

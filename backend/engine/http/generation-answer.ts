@@ -1,14 +1,14 @@
 import { ApiError, toApiError } from "../../../shared/errors/api-error.ts";
 import { randomBase62 } from "../../../shared/ids.ts";
+import { usageOf } from "../../../shared/openai/usage.ts";
 import { IGNORED_FIELDS_HEADER, STEERING_HEADER } from "../../../shared/protocol/headers.ts";
-import { receiptOf } from "../../../shared/steering/receipt.ts";
-import type { SensedRows } from "../../native/binding.ts";
-import type { EngineLoop } from "../loop/engine-loop.ts";
-import type { SampledToken, TaskAccount, TaskSink } from "../loop/generation-task.ts";
-import { AnswerAssembly, type AnswerEnd } from "../openai/answer-assembly.ts";
-import { CHAT_FORM, completionForm, type AnswerForm, type AnswerHead } from "../openai/answer-form.ts";
+import { receiptOf, type AppliedSteering } from "../../../shared/steering/receipt.ts";
+import type { EngineLoop, TaskTicket } from "../loop/engine-loop.ts";
+import type { TaskAccount } from "../loop/generation-task.ts";
+import { CHAT_NAMES, COMPLETION_NAMES, type AnswerHead, type AnswerNames } from "../openai/answer-form.ts";
 import { ignoredFieldsHeader } from "../openai/field-policy.ts";
 import { taskOf, type GenerationPlan } from "../openai/generation-plan.ts";
+import { AnswerChoice } from "./answer-choice.ts";
 import type { Exchange } from "./exchange.ts";
 import { sendError, sendJson } from "./send.ts";
 import { SseAnswer } from "./sse-answer.ts";
@@ -26,65 +26,111 @@ export function answerGeneration(plan: GenerationPlan, exchange: Exchange, deps:
   return new Promise((resolve, reject) => {
     const answer = new GenerationAnswer(plan, exchange, deps, resolve);
     try {
-      const ticket = deps.loop.submit(taskOf(plan, exchange.account.label, exchange.salt), answer);
-      if (exchange.gone.aborted) ticket.cancel();
-      else exchange.gone.addEventListener("abort", () => ticket.cancel(), { once: true });
+      answer.submit();
+      if (exchange.gone.aborted) answer.cancel();
+      else exchange.gone.addEventListener("abort", () => answer.cancel(), { once: true });
     } catch (thrown) {
       reject(thrown instanceof Error ? thrown : new Error(String(thrown)));
     }
   });
 }
 
-class GenerationAnswer implements TaskSink {
+class GenerationAnswer {
   readonly #plan: GenerationPlan;
   readonly #exchange: Exchange;
-  readonly #assembly: AnswerAssembly;
-  readonly #form: AnswerForm;
+  readonly #deps: GenerationDeps;
+  readonly #names: AnswerNames;
   readonly #head: AnswerHead;
   readonly #done: () => void;
   readonly #stream: SseAnswer | null;
+  readonly #choices: readonly AnswerChoice[];
+  readonly #tickets: TaskTicket[] = [];
+  /** Why no further choice is computed. */
+  #failure: ApiError | null = null;
 
   constructor(plan: GenerationPlan, exchange: Exchange, deps: GenerationDeps, done: () => void) {
     this.#plan = plan;
     this.#exchange = exchange;
+    this.#deps = deps;
     this.#done = done;
-    this.#form = plan.kind === "chat" ? CHAT_FORM : completionForm();
+    this.#names = plan.kind === "chat" ? CHAT_NAMES : COMPLETION_NAMES;
     this.#head = {
-      id: `${this.#form.idPrefix}${randomBase62(24, deps.randomBytes)}`,
+      id: `${this.#names.idPrefix}${randomBase62(24, deps.randomBytes)}`,
       created: Math.floor(deps.nowMs() / 1_000),
       model: deps.modelName,
     };
-    this.#assembly = new AnswerAssembly(plan, deps.tokenBytes);
-    this.#stream = plan.stream ? new SseAnswer(exchange.response, this.#head, this.#form, this.#assembly) : null;
+    const told = {
+      started: () => this.#open(),
+      gained: () => this.#stream?.schedule(),
+      ended: (choice: AnswerChoice) => this.#choiceEnded(choice),
+    };
+    const assemblyDeps = {
+      tokenBytes: deps.tokenBytes,
+      newCallId: () => `call_${randomBase62(24, deps.randomBytes)}`,
+    };
+    const { prompts, choicesPerPrompt } = plan;
+    this.#choices = prompts.flatMap((prompt, place) =>
+      Array.from({ length: choicesPerPrompt }, (_, at) => {
+        const index = place * choicesPerPrompt + at;
+        return new AnswerChoice({ plan, prompt, index }, assemblyDeps, told);
+      }),
+    );
+    this.#stream = plan.stream ? new SseAnswer(exchange.response, this.#head, this.#names, this.#choices) : null;
+  }
+
+  /** Throws what the loop refuses; nothing is computed then. Choices on one prompt copy it from the first of them. */
+  submit(): void {
+    const { loop } = this.#deps;
+    const { account, salt } = this.#exchange;
+    let leader: TaskTicket | null = null;
+    for (const [place, choice] of this.#choices.entries()) {
+      const task = taskOf(this.#plan, choice.prompt, place, { label: account.label, salt });
+      if (task.countsPrompt) leader = null;
+      const ticket: TaskTicket = place === 0 ? loop.submit(task, choice) : loop.submitFurther(task, choice, leader);
+      this.#tickets.push(ticket);
+      if (task.countsPrompt) leader = ticket;
+    }
+    if (this.#failure !== null) this.cancel();
+  }
+
+  cancel(): void {
+    for (const ticket of this.#tickets) ticket.cancel();
   }
 
   /** The answer of a stream begins when its slot is taken: everything that can be refused has been by then. */
-  started(): void {
-    const steering = this.#plan.steering.edits.length === 0 ? { [STEERING_HEADER]: receiptOf([]) } : {};
+  #open(): void {
+    const steering = !this.#steers ? { [STEERING_HEADER]: receiptOf([]) } : {};
     this.#stream?.open({ ...steering, ...this.#ignoredFields() });
   }
 
-  token(sampled: SampledToken): void {
-    this.#assembly.addToken(sampled);
-    this.#stream?.schedule();
+  #choiceEnded(choice: AnswerChoice): void {
+    const { account } = choice;
+    if (this.#failure === null && account !== null) {
+      this.#failure = failureOf(account, this.#exchange.gone.aborted);
+      if (this.#failure === null) this.#stream?.endChoice(choice);
+      else this.cancel();
+    }
+    if (this.#choices.every((one) => one.account !== null)) this.#finish();
   }
 
-  sensed(rows: SensedRows): void {
-    this.#assembly.addRows(rows);
-    this.#stream?.schedule();
-  }
-
-  finished(account: TaskAccount): void {
-    const cancelled = account.reason === "cancelled";
-    this.#exchange.account.end(cancelled ? "cancelled" : account.failure === null ? "completed" : "failed", {
-      computed_prompt: account.computedPromptTokens,
-      cached_prompt: account.cachedPromptTokens,
-      computed_completion: account.computedCompletionTokens,
-    });
+  #finish(): void {
+    const accounts = this.#choices.flatMap(({ account }) => (account === null ? [] : [account]));
+    const sum = (count: (account: TaskAccount) => number): number =>
+      accounts.reduce((total, account) => total + count(account), 0);
+    const ofPrompts = (count: (account: TaskAccount) => number): number =>
+      accounts.reduce((total, one, at) => total + (at % this.#plan.choicesPerPrompt === 0 ? count(one) : 0), 0);
+    const cancelled = accounts.some(({ reason }) => reason === "cancelled");
+    const failed = accounts.some(({ failure }) => failure !== null);
+    const counts = {
+      computed_prompt: ofPrompts(({ computedPromptTokens }) => computedPromptTokens),
+      cached_prompt: ofPrompts(({ cachedPromptTokens }) => cachedPromptTokens),
+      computed_completion: sum(({ computedCompletionTokens }) => computedCompletionTokens),
+    };
+    this.#exchange.account.end(failed ? "failed" : cancelled ? "cancelled" : "completed", counts);
     try {
-      // Nobody but a client that left, or an engine that ends, cancels a task.
-      if (cancelled) throw new ApiError(this.#exchange.gone.aborted ? "client_closed_request" : "draining");
-      this.#write(this.#assembly.end(account));
+      if (this.#failure !== null) throw this.#failure;
+      const { computed_prompt: computed, cached_prompt: cached, computed_completion: completion } = counts;
+      this.#write(usageOf(computed + cached, completion, cached), this.#receipt());
     } catch (thrown) {
       this.#fail(thrown);
     } finally {
@@ -92,22 +138,40 @@ class GenerationAnswer implements TaskSink {
     }
   }
 
-  #write(end: AnswerEnd): void {
+  /** From what the hook did in all choices together. */
+  #receipt(): string {
+    const items = new Map<string, AppliedSteering>();
+    for (const item of this.#choices.flatMap((choice) => choice.applied())) {
+      const key = JSON.stringify([item.layer, item.saeId, item.hash]);
+      const sum = items.get(key);
+      items.set(key, sum?.rows === undefined ? item : { ...item, rows: sum.rows + (item.rows ?? 0) });
+    }
+    return receiptOf([...items.values()]);
+  }
+
+  get #steers(): boolean {
+    return this.#plan.prompts.some(({ steering }) => steering.edits.length > 0);
+  }
+
+  #write(usage: ReturnType<typeof usageOf>, receipt: string): void {
+    const activations = this.#choices[0]?.activations ?? null;
+    const used = this.#steers || activations !== null;
+    const steerage = used ? { steering: receipt, ...(activations === null ? {} : { activations }) } : null;
     if (this.#stream !== null) {
-      this.#stream.end(end, this.#plan.includeUsage);
+      this.#stream.end(steerage, this.#plan.includeUsage ? usage : null);
       return;
     }
     const { id, created, model } = this.#head;
     const body = {
       id,
-      object: this.#form.wholeObject,
+      object: this.#names.wholeObject,
       created,
       model,
-      choices: [this.#form.whole(end.part, end.finishReason)],
-      usage: end.usage,
-      ...(end.steerage === null ? {} : { steerage: end.steerage }),
+      choices: this.#choices.map((choice) => choice.whole()),
+      usage,
+      ...(steerage === null ? {} : { steerage }),
     };
-    sendJson(this.#exchange.response, 200, body, { [STEERING_HEADER]: end.receipt, ...this.#ignoredFields() });
+    sendJson(this.#exchange.response, 200, body, { [STEERING_HEADER]: receipt, ...this.#ignoredFields() });
   }
 
   #fail(thrown: unknown): void {
@@ -125,4 +189,12 @@ class GenerationAnswer implements TaskSink {
     const { ignoredFields } = this.#plan;
     return ignoredFields.length === 0 ? {} : { [IGNORED_FIELDS_HEADER]: ignoredFieldsHeader(ignoredFields) };
   }
+}
+
+function failureOf({ reason, failure }: TaskAccount, clientGone: boolean): ApiError | null {
+  // Nobody but a client that left, or an engine that ends, cancels a task whose request did not fail before.
+  if (reason === "cancelled") return new ApiError(clientGone ? "client_closed_request" : "draining");
+  if (failure === null) return null;
+  const cause = new Error(`${failure.code}: ${failure.message}`);
+  return new ApiError("engine_failed", { source: "backend", cause });
 }

@@ -1,11 +1,15 @@
 import type { ServerResponse } from "node:http";
 import type { ApiError } from "../../../shared/errors/api-error.ts";
 import { SSE_DONE, SSE_HEADERS, sseData } from "../../../shared/sse/writer.ts";
-import type { AnswerAssembly, AnswerEnd } from "../openai/answer-assembly.ts";
-import type { AnswerForm, AnswerHead, AnswerPart } from "../openai/answer-form.ts";
+import type { Activations } from "../../sae/activation-rows.ts";
+import type { AnswerHead, AnswerNames } from "../openai/answer-form.ts";
 
-/** What a stream takes from as it goes; null when nothing new is there. */
-export type AnswerSource = Pick<AnswerAssembly, "takePart" | "takeActivations">;
+/** A choice as the stream needs it; see AnswerChoice. */
+export interface StreamedChoice {
+  takeDelta(): object | null;
+  takeActivations(): Activations | null;
+  takeEnd(): readonly object[];
+}
 
 /**
  * One answer as an event stream. Parts that come faster than they can be written are joined: while the client does not
@@ -13,20 +17,18 @@ export type AnswerSource = Pick<AnswerAssembly, "takePart" | "takeActivations">;
  */
 export class SseAnswer {
   readonly #response: ServerResponse;
-  readonly #form: AnswerForm;
-  readonly #source: AnswerSource;
+  /** Those that still grow. */
+  readonly #open: Set<StreamedChoice>;
   /** What every chunk repeats, up to its choices. */
   readonly #prefix: string;
-  #first = true;
   #scheduled = false;
   #ended = false;
 
-  constructor(response: ServerResponse, head: AnswerHead, form: AnswerForm, source: AnswerSource) {
+  constructor(response: ServerResponse, head: AnswerHead, names: AnswerNames, choices: Iterable<StreamedChoice>) {
     this.#response = response;
-    this.#form = form;
-    this.#source = source;
+    this.#open = new Set(choices);
     const { id, created, model } = head;
-    this.#prefix = `${JSON.stringify({ id, object: form.chunkObject, created, model }).slice(0, -1)},"choices":`;
+    this.#prefix = `${JSON.stringify({ id, object: names.chunkObject, created, model }).slice(0, -1)},"choices":`;
   }
 
   open(headers: Record<string, string>): void {
@@ -46,24 +48,44 @@ export class SseAnswer {
   #flush(): void {
     this.#scheduled = false;
     if (this.#ended || this.#response.destroyed) return;
-    const part = this.#source.takePart();
-    const delta = part === null ? "" : this.#deltaFrame(part);
-    // The first chunk of an answer is its own: rows of the prompt wait for it.
-    const activations = this.#first ? null : this.#source.takeActivations();
-    const sensed = activations === null ? "" : this.#frame([], `,"steerage":${JSON.stringify({ activations })}`);
-    if (delta !== "" || sensed !== "") this.#response.write(delta + sensed);
+    let frames = this.#readyFrames();
+    for (const choice of this.#open) {
+      const activations = choice.takeActivations();
+      if (activations !== null) frames += this.#frame([], `,"steerage":${JSON.stringify({ activations })}`);
+    }
+    if (frames !== "") this.#response.write(frames);
   }
 
-  /** Order of the last frames: rest of the text, finish, steerage, usage, [DONE]. */
-  end({ part, finishReason, steerage, usage }: AnswerEnd, includeUsage: boolean): void {
+  #readyFrames(): string {
+    let frames = "";
+    for (const choice of this.#open) {
+      const delta = choice.takeDelta();
+      if (delta !== null) frames += this.#frame([delta]);
+    }
+    return frames;
+  }
+
+  /** The rest of one choice and its finish, while others may go on. */
+  endChoice(choice: StreamedChoice): void {
+    this.#open.delete(choice);
+    if (this.#response.destroyed) return;
+    this.#response.write(this.#endFrames(choice));
+  }
+
+  #endFrames(choice: StreamedChoice): string {
+    return choice
+      .takeEnd()
+      .map((delta) => this.#frame([delta]))
+      .join("");
+  }
+
+  /** After the last choice: steerage, usage, [DONE]. */
+  end(steerage: object | null, usage: object | null): void {
     this.#ended = true;
     if (this.#response.destroyed) return;
     let frames = "";
-    const rest = part.text !== "" || (part.entries !== null && part.entries.length > 0);
-    if (rest || this.#first) frames += this.#deltaFrame(part);
-    frames += this.#frame([this.#form.finish(finishReason)]);
     if (steerage !== null) frames += this.#frame([], `,"steerage":${JSON.stringify(steerage)}`);
-    if (includeUsage) frames += this.#frame([], `,"usage":${JSON.stringify(usage)}`);
+    if (usage !== null) frames += this.#frame([], `,"usage":${JSON.stringify(usage)}`);
     this.#response.end(frames + SSE_DONE);
   }
 
@@ -71,15 +93,7 @@ export class SseAnswer {
   fail(error: ApiError): void {
     this.#ended = true;
     if (this.#response.destroyed) return;
-    const part = this.#source.takePart();
-    const text = part === null ? "" : this.#deltaFrame(part);
-    this.#response.end(text + sseData(JSON.stringify(error.toBody())));
-  }
-
-  #deltaFrame(part: AnswerPart): string {
-    const frame = this.#frame([this.#form.delta(part, this.#first)]);
-    this.#first = false;
-    return frame;
+    this.#response.end(this.#readyFrames() + sseData(JSON.stringify(error.toBody())));
   }
 
   #frame(choices: readonly object[], more = ""): string {

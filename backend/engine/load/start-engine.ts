@@ -161,6 +161,7 @@ function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused
       "embeddings",
       "logprobs",
       "response_format",
+      "tools",
       ...(loaded.length > 0 ? ["steering", "sensing"] : []),
     ],
     saes: loaded.map(({ id, digest, layer, hookPoint, featureCount, fidelity }) => ({

@@ -44,6 +44,10 @@ export interface TaskTicket {
 interface Waiting {
   readonly task: GenerationTask;
   readonly sink: TaskSink;
+  /** A further choice of a request that was taken: the queue's bound does not apply to it. */
+  readonly further: boolean;
+  /** Choices that start when this one has its prompt in the cache, from which they copy it. */
+  readonly followers: Waiting[];
 }
 type Started = Extract<StartDecision, { kind: "start" }>;
 interface Running extends Waiting {
@@ -63,6 +67,7 @@ export class EngineLoop {
   readonly #table: SlotTable;
   readonly #estimate = new WaitEstimate();
   readonly #waiting: Waiting[] = [];
+  readonly #tickets = new WeakMap<TaskTicket, Waiting>();
   readonly #running = new Map<number, Running>();
   #context: NativeContext | null = null;
   #lastJobId = 0;
@@ -80,10 +85,10 @@ export class EngineLoop {
 
   /** Takes a task or throws `engine_busy`. Its bound must fit the cache. */
   submit(task: GenerationTask, sink: TaskSink): TaskTicket {
-    const waiting: Waiting = { task, sink };
+    const waiting: Waiting = { task, sink, further: false, followers: [] };
     this.#waiting.push(waiting);
     this.#startWaiting();
-    if (this.#waiting.length > this.#options.maxPending) {
+    if (this.waitingCount > this.#options.maxPending) {
       this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
       throw new ApiError("engine_busy", {
         retryAfterSeconds: this.#estimate.seconds(this.#waiting.length + this.#running.size, this.#options.slots),
@@ -91,7 +96,43 @@ export class EngineLoop {
       });
     }
     this.#options.onChange();
-    return { cancel: () => this.#cancel(waiting) };
+    return this.#ticket(waiting);
+  }
+
+  /**
+   * Takes a further choice of a request whose first one was taken. With a `leader` it has the same prompt and starts
+   * when the leader's is computed, which is then copied instead of computed again.
+   */
+  submitFurther(task: GenerationTask, sink: TaskSink, leader: TaskTicket | null): TaskTicket {
+    const waiting: Waiting = { task, sink, further: true, followers: [] };
+    const followed = leader === null ? null : (this.#tickets.get(leader) ?? null);
+    if (followed !== null && this.#isBeforePromptEnd(followed)) {
+      followed.followers.push(waiting);
+    } else {
+      this.#waiting.push(waiting);
+      this.#startWaiting();
+    }
+    this.#options.onChange();
+    return this.#ticket(waiting);
+  }
+
+  #ticket(waiting: Waiting): TaskTicket {
+    const ticket: TaskTicket = { cancel: () => this.#cancel(waiting) };
+    this.#tickets.set(ticket, waiting);
+    return ticket;
+  }
+
+  #isBeforePromptEnd(waiting: Waiting): boolean {
+    if (this.#waiting.includes(waiting)) return true;
+    for (const running of this.#running.values()) {
+      if (running.sink === waiting.sink) return running.sampled.length === 0;
+    }
+    return false;
+  }
+
+  /** They come before the queue: their request has had its turn. */
+  #releaseFollowers({ followers }: Waiting): void {
+    if (followers.length > 0) this.#waiting.unshift(...followers.splice(0));
   }
 
   /** Requests start strictly in the order in which they came, so that a long one is not passed for ever. */
@@ -106,13 +147,14 @@ export class EngineLoop {
     }
   }
 
-  #start({ task, sink }: Waiting, decision: Started): void {
+  #start(waiting: Waiting, decision: Started): void {
+    const { task, sink } = waiting;
     const context = this.#context;
     if (context === null) throw new Error("the loop has no context");
     const { sequenceId, copyFromSequenceId, keepTokens } = decision;
     const jobId = (this.#lastJobId += 1);
     const startedAtMs = this.#options.clock.monotonicMs();
-    this.#running.set(jobId, { task, sink, sequenceId, keepTokens, startedAtMs, sampled: [], computedPrompt: 0 });
+    this.#running.set(jobId, { ...waiting, sequenceId, keepTokens, startedAtMs, sampled: [], computedPrompt: 0 });
     sink.started(keepTokens);
     try {
       for (const id of decision.evict) context.clearSequence(id);
@@ -130,15 +172,20 @@ export class EngineLoop {
   }
 
   #cancel(waiting: Waiting): void {
-    const place = this.#waiting.indexOf(waiting);
-    if (place >= 0) {
-      this.#waiting.splice(place, 1);
+    const queue = [this.#waiting, ...this.#followerLists()].find((list) => list.includes(waiting));
+    if (queue !== undefined) {
+      queue.splice(queue.indexOf(waiting), 1);
+      this.#releaseFollowers(waiting);
       waiting.sink.finished(NOTHING_COMPUTED);
       this.#startWaiting();
       this.#settle();
       return;
     }
     for (const [jobId, { sink }] of this.#running) if (sink === waiting.sink) this.#context?.cancel(jobId);
+  }
+
+  #followerLists(): Waiting[][] {
+    return [...this.#waiting, ...this.#running.values()].map(({ followers }) => followers);
   }
 
   /** Everything that happened in one decode step; called by the native core on this thread. */
@@ -149,6 +196,9 @@ export class EngineLoop {
       this.#options.onTokens("prompt", Math.max(0, computedTokens - running.computedPrompt));
       running.computedPrompt = computedTokens;
     }
+    for (const [jobId, chances] of logprobsByJob(events.promptLogprobs)) {
+      this.#running.get(jobId)?.sink.promptChances(chances);
+    }
     const logprobs = logprobsByJob(events.logprobs);
     const { records, text } = events;
     for (let at = 0; at + STEP_RECORD_WORDS <= records.length; at += STEP_RECORD_WORDS) {
@@ -157,12 +207,21 @@ export class EngineLoop {
       if (running === undefined) continue;
       const token = records[at + 1] ?? 0;
       running.sampled.push(token);
+      if (running.sampled.length === 1) this.#onPromptEnd(running);
       const bytes = text.subarray(records[at + 2], records[at + 3]);
       running.sink.token({ token, bytes, logprobs: logprobs.get(jobId)?.shift() ?? null });
     }
     if (records.length > 0) this.#options.onTokens("completion", records.length / STEP_RECORD_WORDS);
     for (const rows of events.sensed) this.#running.get(rows.jobId)?.sink.sensed(rows);
     for (const finished of events.finished) this.#finish(finished);
+  }
+
+  /** From now on its prompt can be copied. */
+  #onPromptEnd(running: Running): void {
+    this.#table.lend(running.sequenceId, running.task.labels);
+    if (running.followers.length === 0) return;
+    this.#releaseFollowers(running);
+    this.#startWaiting();
   }
 
   #finish(finished: JobFinished): void {
@@ -188,6 +247,7 @@ export class EngineLoop {
     this.#estimate.record(this.#options.clock.monotonicMs() - running.startedAtMs);
     if (account.failure !== null) this.#context?.clearSequence(running.sequenceId);
     this.#table.release(running.sequenceId, heldCells(running, account));
+    this.#releaseFollowers(running);
     running.sink.finished(account);
     this.#startWaiting();
     this.#settle();
@@ -206,12 +266,14 @@ export class EngineLoop {
   }
 
   cancelAll(): void {
+    for (const follower of this.#followerLists().flat()) this.#cancel(follower);
     for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) this.#cancel(next);
     for (const jobId of this.#running.keys()) this.#context?.cancel(jobId);
   }
 
+  /** Requests in the queue; further choices of one that was taken are none. */
   get waitingCount(): number {
-    return this.#waiting.length;
+    return this.#waiting.reduce((count, { further }) => count + (further ? 0 : 1), 0);
   }
   get freeCells(): number {
     return this.#table.freeCells;
@@ -222,14 +284,14 @@ export class EngineLoop {
   running(): RunningTask[] {
     return [...this.#running.values()].map((running) => ({
       label: running.task.label,
-      cachedPromptTokens: reusedTokens(running, running.computedPrompt),
-      computedPromptTokens: running.computedPrompt,
+      cachedPromptTokens: running.task.countsPrompt ? reusedTokens(running, running.computedPrompt) : 0,
+      computedPromptTokens: running.task.countsPrompt ? running.computedPrompt : 0,
       computedCompletionTokens: running.sampled.length,
     }));
   }
 }
 
-/** A sliding window may have overwritten the cells we meant to keep; the native core then computes them again. */
+/** Cells to keep can be gone: overwritten by a sliding window, or by a lender's end; the core then computes them again. */
 function reusedTokens({ task, keepTokens }: Running, computedPromptTokens: number): number {
   return Math.min(keepTokens, task.labels.tokens.length - computedPromptTokens);
 }

@@ -1,4 +1,11 @@
-import type { FinishReason, GenerationJob, NativeErrorCode, SensedRows, TokenLogprobs } from "../../native/binding.ts";
+import type {
+  FinishReason,
+  GenerationJob,
+  NativeErrorCode,
+  PromptLogprobs,
+  SensedRows,
+  TokenLogprobs,
+} from "../../native/binding.ts";
 import type { CellLabels } from "../slots/cell-labels.ts";
 
 /** Names a request towards host and edge. */
@@ -12,6 +19,8 @@ export interface GenerationTask {
   /** Null for requests that named no id. */
   readonly label: RequestLabel | null;
   readonly labels: CellLabels;
+  /** Whether its prompt is counted: of several choices on one prompt, the first one's is. */
+  readonly countsPrompt: boolean;
   /** First position whose row must really be computed. */
   readonly reuseLimit: number;
   readonly maxTokens: number;
@@ -32,6 +41,8 @@ export interface SampledToken {
 export interface TaskSink {
   started(cachedTokens: number): void;
   token(sampled: SampledToken): void;
+  /** Of prompt tokens, before the first sampled one. */
+  promptChances(chances: readonly PromptLogprobs[]): void;
   sensed(rows: SensedRows): void;
   finished(account: TaskAccount): void;
 }

@@ -1,48 +1,77 @@
-import { ApiError } from "../../../shared/errors/api-error.ts";
-import { usageOf, type Usage } from "../../../shared/openai/usage.ts";
-import { receiptOf } from "../../../shared/steering/receipt.ts";
-import type { SensedRows } from "../../native/binding.ts";
+import type { PromptLogprobs, SensedRows } from "../../native/binding.ts";
 import { SensedActivations, type Activations } from "../../sae/activation-rows.ts";
-import { appliedSteering } from "../../sae/steering-plan.ts";
 import type { SampledToken, TaskAccount } from "../loop/generation-task.ts";
 import { AnswerText } from "../text/answer-text.ts";
-import { LogprobTrail } from "../text/logprob-trail.ts";
+import { chancesOf, LogprobTrail, type TrailEntry } from "../text/logprob-trail.ts";
+import { MessageTracker, type MessageDelta } from "../tools/message-tracker.ts";
 import type { AnswerPart, WireFinishReason } from "./answer-form.ts";
-import type { GenerationPlan } from "./generation-plan.ts";
+import type { GenerationPlan, PlannedPrompt } from "./generation-plan.ts";
 
-/** Everything about an answer that is only known at its end. */
-export interface AnswerEnd {
+export interface ChoiceEnd {
   readonly part: AnswerPart;
   readonly finishReason: WireFinishReason;
-  readonly usage: Usage;
-  /** Value of X-Steerage-Steering. */
-  readonly receipt: string;
-  /** The member `steerage`, or null when nothing was steered or sensed. */
-  readonly steerage: { readonly steering: string; readonly activations?: Activations } | null;
 }
 
-/** Puts one answer together from the events of its task; streams and whole answers take the same parts from here. */
+export interface AssemblyDeps {
+  readonly tokenBytes: (token: number) => Uint8Array;
+  readonly newCallId: () => string;
+}
+
+const NO_TOKENS: readonly TrailEntry[] = [];
+
+/** Puts one choice together from the events of its task; streams and whole answers take the same parts from here. */
 export class AnswerAssembly {
-  readonly #plan: GenerationPlan;
+  readonly #deps: AssemblyDeps;
+  readonly #prompt: PlannedPrompt;
   readonly #text: AnswerText;
   readonly #trail: LogprobTrail | null;
   readonly #rows: SensedActivations | null;
-  #pendingText = "";
+  readonly #tracker: MessageTracker | null;
+  /** Of an echoed prompt. */
+  #echoed: TrailEntry[] = [];
+  /** Not handed out yet, or with a tracker the whole answer so far. */
+  #ready = "";
 
-  constructor(plan: GenerationPlan, tokenBytes: (token: number) => Uint8Array) {
-    this.#plan = plan;
+  constructor(plan: GenerationPlan, prompt: PlannedPrompt, deps: AssemblyDeps) {
+    this.#deps = deps;
+    this.#prompt = prompt;
     this.#text = new AnswerText(plan.stopStrings);
-    this.#trail = plan.logprobs < 0 ? null : new LogprobTrail(tokenBytes);
+    this.#trail = plan.logprobs < 0 ? null : new LogprobTrail(deps.tokenBytes);
     this.#rows = plan.sensing === null ? null : new SensedActivations(plan.sensing);
+    this.#tracker = plan.parser === null ? null : new MessageTracker(plan.parser, deps.newCallId);
+    this.#ready = prompt.echo?.text ?? "";
+    if (plan.promptLogprobs) this.#echoed = this.#firstEntry();
   }
 
   addToken(sampled: SampledToken): void {
     this.#trail?.add(sampled);
-    this.#pendingText += this.#text.push(sampled.bytes);
+    this.#ready += this.#text.push(sampled.bytes);
   }
 
   addRows(rows: SensedRows): void {
     this.#rows?.add(rows);
+  }
+
+  addPromptChances(chances: readonly PromptLogprobs[]): void {
+    const { echo, tokens } = this.#prompt;
+    if (echo === null) return;
+    for (const chance of chances) {
+      if (chance.position < echo.fromPosition) continue;
+      const bytes = this.#deps.tokenBytes(tokens[chance.position] ?? 0);
+      this.#echoed.push({ bytes, ...chancesOf(chance, this.#deps.tokenBytes) });
+    }
+  }
+
+  /** Nothing stands before the very first token, so it has no chances. */
+  #firstEntry(): TrailEntry[] {
+    const { echo, tokens } = this.#prompt;
+    if (echo === null || echo.fromPosition > 0) return [];
+    return [{ bytes: this.#deps.tokenBytes(tokens[0] ?? 0), logprob: null, top: [] }];
+  }
+
+  /** What was sensed, or null when nothing was to be. */
+  get activations(): Activations | null {
+    return this.#rows?.result() ?? null;
   }
 
   /** Rows that the caller wants along the stream, or null if there are none at the moment. */
@@ -52,44 +81,35 @@ export class AnswerAssembly {
 
   /** What became certain since the last call, or null if nothing did. */
   takePart(): AnswerPart | null {
-    const text = this.#pendingText;
-    const entries = this.#trail?.take(this.#text.releasedBytes) ?? null;
-    if (text === "" && (entries === null || entries.length === 0)) return null;
-    this.#pendingText = "";
-    return { text, entries };
+    const gained = this.#tracker === null ? this.#takeText() : this.#tracker.update(this.#ready);
+    if (gained.text === "" && gained.reasoning === "" && gained.toolCalls.length === 0) {
+      // Log-probabilities of what a parser still holds back go with it.
+      if (this.#tracker !== null || this.#trail === null) return null;
+      const entries = this.#takeEntries();
+      return entries.length === 0 ? null : { ...gained, entries };
+    }
+    return { ...gained, entries: this.#trail === null ? null : this.#takeEntries() };
   }
 
-  /** The last part and the rest. Throws `engine_failed` for a task that failed. */
-  end(account: TaskAccount): AnswerEnd {
-    if (account.failure !== null) {
-      const { code, message } = account.failure;
-      throw new ApiError("engine_failed", { source: "backend", cause: new Error(`${code}: ${message}`) });
-    }
-    const text = this.#pendingText + this.#text.end(account.textEndBytes);
-    this.#pendingText = "";
-    const entries = this.#trail === null ? null : this.#trail.end(this.#text.releasedBytes);
-    const { steering, sensing } = this.#plan;
-    const receipt = receiptOf(
-      appliedSteering(steering, {
-        editedRows: account.editedRows,
-        cachedTokens: account.cachedPromptTokens,
-        // The last sampled token never went through the model.
-        rows: account.cachedPromptTokens + account.computedPromptTokens + account.computedCompletionTokens - 1,
-      }),
-    );
-    const activations = sensing === null || this.#rows === null ? null : this.#rows.result();
-    const used = steering.edits.length > 0 || activations !== null;
-    const {
-      cachedPromptTokens: cached,
-      computedPromptTokens: computed,
-      computedCompletionTokens: completion,
-    } = account;
-    return {
-      part: { text, entries },
-      finishReason: account.reason === "length" ? "length" : "stop",
-      usage: usageOf(computed + cached, completion, cached),
-      receipt,
-      steerage: used ? { steering: receipt, ...(activations === null ? {} : { activations }) } : null,
-    };
+  /** The last part and why it is the last. */
+  end(account: TaskAccount): ChoiceEnd {
+    this.#ready += this.#text.end(account.textEndBytes);
+    const cut = account.reason === "length";
+    const gained = this.#tracker === null ? this.#takeText() : this.#tracker.end(this.#ready, cut);
+    const entries =
+      this.#trail === null ? null : [...this.#echoed.splice(0), ...this.#trail.end(this.#text.releasedBytes)];
+    const called = (this.#tracker?.callCount ?? 0) > 0;
+    return { part: { ...gained, entries }, finishReason: cut ? "length" : called ? "tool_calls" : "stop" };
+  }
+
+  #takeText(): MessageDelta {
+    const text = this.#ready;
+    this.#ready = "";
+    return { text, reasoning: "", toolCalls: [] };
+  }
+
+  #takeEntries(): readonly TrailEntry[] {
+    if (this.#trail === null) return NO_TOKENS;
+    return [...this.#echoed.splice(0), ...this.#trail.take(this.#text.releasedBytes)];
   }
 }

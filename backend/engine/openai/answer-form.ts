@@ -1,3 +1,4 @@
+import type { ToolCallDelta } from "../tools/message-tracker.ts";
 import type { TokenChance, TrailEntry } from "../text/logprob-trail.ts";
 
 /** Members that every chunk of one answer repeats. */
@@ -7,21 +8,37 @@ export interface AnswerHead {
   readonly created: number;
   readonly model: string;
 }
-/** Text with what belongs to it; `entries` is null when no log-probabilities were asked for. */
+/** What one choice has gained; `entries` is null when no log-probabilities were asked for. */
 export interface AnswerPart {
   readonly text: string;
+  readonly reasoning: string;
+  readonly toolCalls: readonly ToolCallDelta[];
   readonly entries: readonly TrailEntry[] | null;
 }
-export type WireFinishReason = "stop" | "length";
+export type WireFinishReason = "stop" | "length" | "tool_calls";
 
-/** The two ways in which OpenAI writes an answer. */
-export interface AnswerForm {
+/** How OpenAI names the parts of an answer of one kind. */
+export interface AnswerNames {
   readonly idPrefix: string;
   readonly wholeObject: string;
   readonly chunkObject: string;
-  /** The only choice of a whole answer. */
+}
+export const CHAT_NAMES: AnswerNames = {
+  idPrefix: "chatcmpl-",
+  wholeObject: "chat.completion",
+  chunkObject: "chat.completion.chunk",
+};
+export const COMPLETION_NAMES: AnswerNames = {
+  idPrefix: "cmpl-",
+  wholeObject: "text_completion",
+  chunkObject: "text_completion",
+};
+
+/** One choice of an answer, in either of the two ways in which it can be told. */
+export interface ChoiceForm {
+  /** The choice of a whole answer, from the one part that is all of it. */
   whole(part: AnswerPart, reason: WireFinishReason): object;
-  /** A choice of a stream; `first` carries the role where there are roles. Each part is written once, in order. */
+  /** The choice in a stream; `first` carries the role where there are roles. Each part is written once, in order. */
   delta(part: AnswerPart, first: boolean): object;
   finish(reason: WireFinishReason): object;
 }
@@ -29,24 +46,49 @@ export interface AnswerForm {
 const decoder = new TextDecoder();
 const textOf = (bytes: Uint8Array): string => decoder.decode(bytes);
 
-export const CHAT_FORM: AnswerForm = {
-  idPrefix: "chatcmpl-",
-  wholeObject: "chat.completion",
-  chunkObject: "chat.completion.chunk",
-  whole: ({ text, entries }, reason) => ({
-    index: 0,
-    message: { role: "assistant", content: text, refusal: null },
-    logprobs: chatLogprobs(entries),
-    finish_reason: reason,
-  }),
-  delta: ({ text, entries }, first) => ({
-    index: 0,
-    delta: first ? { role: "assistant", content: text } : { content: text },
-    logprobs: chatLogprobs(entries),
-    finish_reason: null,
-  }),
-  finish: (reason) => ({ index: 0, delta: {}, logprobs: null, finish_reason: reason }),
-};
+export function chatForm(index: number): ChoiceForm {
+  return {
+    whole: (part, reason) => ({
+      index,
+      message: {
+        role: "assistant",
+        content: part.text === "" && part.toolCalls.length > 0 ? null : part.text,
+        refusal: null,
+        ...(part.reasoning === "" ? {} : { reasoning_content: part.reasoning }),
+        ...(part.toolCalls.length === 0 ? {} : { tool_calls: part.toolCalls.map(wholeCall) }),
+      },
+      logprobs: chatLogprobs(part.entries),
+      finish_reason: reason,
+    }),
+    delta: (part, first) => ({
+      index,
+      delta: { ...(first ? { role: "assistant" } : {}), ...deltaMembers(part) },
+      logprobs: chatLogprobs(part.entries),
+      finish_reason: null,
+    }),
+    finish: (reason) => ({ index, delta: {}, logprobs: null, finish_reason: reason }),
+  };
+}
+
+function deltaMembers({ text, reasoning, toolCalls }: AnswerPart): object {
+  const other = reasoning !== "" || toolCalls.length > 0;
+  return {
+    ...(text === "" && other ? {} : { content: text }),
+    ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
+    ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls.map(callDelta) }),
+  };
+}
+
+const callDelta = ({ index, id, name, arguments: more }: ToolCallDelta) =>
+  id === undefined
+    ? { index, function: { arguments: more } }
+    : { index, id, type: "function", function: { name, arguments: more } };
+
+const wholeCall = ({ id, name, arguments: text }: ToolCallDelta) => ({
+  id,
+  type: "function",
+  function: { name, arguments: text },
+});
 
 const chatChance = ({ bytes, logprob }: TokenChance) => ({ token: textOf(bytes), logprob, bytes: [...bytes] });
 
@@ -58,15 +100,17 @@ function chatLogprobs(entries: readonly TrailEntry[] | null): object | null {
   };
 }
 
-/** A completion's log-probabilities carry offsets into the text, so one form serves one answer. */
-export function completionForm(): AnswerForm {
+/** A completion's log-probabilities carry offsets into the text, so one form serves one choice. */
+export function completionForm(index: number): ChoiceForm {
   let offset = 0;
   const logprobs = (entries: readonly TrailEntry[] | null): object | null => {
     if (entries === null) return null;
     return {
       tokens: entries.map(({ bytes }) => textOf(bytes)),
       token_logprobs: entries.map(({ logprob }) => logprob),
-      top_logprobs: entries.map(({ top }) => Object.fromEntries(top.map((one) => [textOf(one.bytes), one.logprob]))),
+      top_logprobs: entries.map(({ logprob, top }) =>
+        logprob === null ? null : Object.fromEntries(top.map((one) => [textOf(one.bytes), one.logprob])),
+      ),
       text_offset: entries.map(({ bytes }) => {
         const at = offset;
         offset += textOf(bytes).length;
@@ -75,11 +119,8 @@ export function completionForm(): AnswerForm {
     };
   };
   return {
-    idPrefix: "cmpl-",
-    wholeObject: "text_completion",
-    chunkObject: "text_completion",
-    whole: ({ text, entries }, reason) => ({ index: 0, text, logprobs: logprobs(entries), finish_reason: reason }),
-    delta: ({ text, entries }) => ({ index: 0, text, logprobs: logprobs(entries), finish_reason: null }),
-    finish: (reason) => ({ index: 0, text: "", logprobs: null, finish_reason: reason }),
+    whole: ({ text, entries }, reason) => ({ index, text, logprobs: logprobs(entries), finish_reason: reason }),
+    delta: ({ text, entries }) => ({ index, text, logprobs: logprobs(entries), finish_reason: null }),
+    finish: (reason) => ({ index, text: "", logprobs: null, finish_reason: reason }),
   };
 }

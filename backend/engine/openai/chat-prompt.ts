@@ -1,15 +1,46 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { ChatMessage } from "../../../shared/openai/chat.ts";
-import type { NativeChat, NativeModel } from "../../native/binding.ts";
+import type { AppliedChat, NativeChat, NativeModel, SamplerOptions } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
-import { templateMessages } from "./chat-messages.ts";
+import {
+  FALLBACK_TEMPLATE,
+  FALLBACK_TRIGGERS,
+  callGrammar,
+  toolTurnsAsText,
+  withToolsTold,
+} from "../tools/fallback-format.ts";
+import { guardedTools } from "../tools/guarded-tools.ts";
+import type { AnswerParser } from "../tools/message-tracker.ts";
+import type { ToolUse } from "../tools/tool-use.ts";
+import { templateMessages, type TemplateMessage } from "./chat-messages.ts";
 import { ControlMarks, ControlText } from "./control-text.ts";
 
+export type Constraint = Pick<SamplerOptions, "grammar" | "grammarLazy" | "grammarTriggers">;
+export const UNCONSTRAINED: Constraint = { grammar: "", grammarLazy: false, grammarTriggers: "" };
+
 export interface ChatPrompt {
+  /** The rendered conversation, with control texts of the caller's as they were written. */
+  readonly text: string;
   readonly tokens: Int32Array;
   /** Strings that end an answer in this template, beside the caller's own. */
   readonly stops: readonly string[];
+  /** What holds the answer to its tools or to its schema. */
+  readonly constraint: Constraint;
+  /** Control tokens by which the parser tells parts of the answer apart. */
+  readonly renderedTokens: Int32Array;
+  /** Null when the whole text is the content. */
+  readonly parser: AnswerParser | null;
 }
+
+export interface PromptWish {
+  readonly templateArguments: Readonly<Record<string, unknown>> | null;
+  readonly tools: ToolUse | null;
+  /** Schema of the answer; its grammar comes from the template where that has reasoning before the answer. */
+  readonly schema: object | null;
+}
+export const PLAIN: PromptWish = { templateArguments: null, tools: null, schema: null };
+
+const PROBE_TOOL = { type: "function", function: { name: "probe", description: "", parameters: { type: "object" } } };
 
 /**
  * Renders conversations through the model's own template. A last message of the assistant is a beginning to go on
@@ -19,15 +50,17 @@ export class ChatPrompter {
   readonly #model: NativeModel;
   readonly #newNonce: () => string;
   #chat: NativeChat | null = null;
+  #fallback: NativeChat | null = null;
   #controlText: ControlText | null = null;
+  #knowsTools: boolean | null = null;
 
   constructor(model: NativeModel, newNonce: () => string) {
     this.#model = model;
     this.#newNonce = newNonce;
   }
 
-  /** Throws `invalid_messages` with the template's own words, or a 400 that names a message. */
-  prompt(messages: readonly ChatMessage[], templateArguments: Readonly<Record<string, unknown>> | null): ChatPrompt {
+  /** Throws `invalid_messages` with the template's own words, or a 400 that names a member. */
+  prompt(messages: readonly ChatMessage[], wish: PromptWish): ChatPrompt {
     const all = templateMessages(messages);
     const last = all.at(-1);
     const begun = last?.role === "assistant" && last.tool_calls === undefined ? last.content : null;
@@ -38,21 +71,86 @@ export class ChatPrompter {
     }
     const marks = new ControlMarks(this.#newNonce());
     const guard = this.#guard();
+    const tools = wish.tools === null ? null : guardedTools(wish.tools, guard, marks);
+    const own = !usesTools(all, tools) || this.#templateKnowsTools();
+    const turns = own ? whole : withFallback(whole, tools);
     const applied = this.#apply({
-      messages: guard.replaceIn(whole, marks.mark),
+      messages: guard.replaceIn(turns, marks.mark),
       add_generation_prompt: true,
-      ...(templateArguments === null ? {} : { chat_template_kwargs: templateArguments }),
+      ...(wish.templateArguments === null ? {} : { chat_template_kwargs: wish.templateArguments }),
+      ...(own && tools !== null ? toolMembers(tools) : {}),
+      ...(wish.schema === null ? {} : { json_schema: wish.schema }),
     });
+    const rendered = applied.prompt + guard.replaceInText(begun ?? "", marks.mark);
+    const pieces = marks.split(rendered);
     return {
-      tokens: this.#tokens(marks, applied.prompt + guard.replaceInText(begun ?? "", marks.mark)),
+      text: pieces.map(({ text }) => text).join(""),
+      tokens: this.#tokens(pieces),
       stops: applied.additionalStops,
+      ...(own || tools === null ? this.#ownReading(applied, wish, begun) : this.#fallbackReading(tools)),
     };
   }
 
-  #apply(request: object) {
+  /** The parser reads an answer from its first token on, so one that goes on from a beginning is all content. */
+  #ownReading(applied: AppliedChat, wish: PromptWish, begun: string | null) {
+    const constrained = wish.tools !== null || (wish.schema !== null && applied.supportsThinking && begun === null);
+    const read = wish.tools !== null || (applied.supportsThinking && begun === null);
+    const { grammar, grammarLazy, grammarTriggers, parser } = applied;
+    return {
+      constraint: constrained ? { grammar, grammarLazy, grammarTriggers } : UNCONSTRAINED,
+      renderedTokens: read ? this.#singleTokens(applied.preservedTokens) : new Int32Array(0),
+      parser: read ? this.#parserOf(this.#ownChat(), parser) : null,
+    };
+  }
+
+  #fallbackReading(tools: ToolUse) {
+    this.#fallback ??= this.#model.openChat(FALLBACK_TEMPLATE);
+    const request = { messages: [{ role: "user", content: "x" }], add_generation_prompt: true, ...toolMembers(tools) };
+    const { parser } = this.#fallback.apply(JSON.stringify(request));
+    const lazy = tools.choice === "auto";
+    return {
+      constraint: {
+        grammar: callGrammar(tools, this.#model),
+        grammarLazy: lazy,
+        grammarTriggers: lazy ? FALLBACK_TRIGGERS : "",
+      },
+      renderedTokens: new Int32Array(0),
+      parser: this.#parserOf(this.#fallback, parser),
+    };
+  }
+
+  #parserOf(chat: NativeChat, parser: string): AnswerParser {
+    return (text, partial) => chat.parse(text, partial, parser);
+  }
+
+  /** Whether the library finds a way to call tools in the model's template; asked once. */
+  #templateKnowsTools(): boolean {
+    if (this.#knowsTools !== null) return this.#knowsTools;
     try {
-      this.#chat ??= this.#model.openChat(null);
-      return this.#chat.apply(JSON.stringify(request));
+      const { grammar } = this.#ownChat().apply(
+        JSON.stringify({
+          messages: [{ role: "user", content: "x" }],
+          tools: [PROBE_TOOL],
+          tool_choice: "required",
+          add_generation_prompt: true,
+        }),
+      );
+      this.#knowsTools = grammar !== "";
+    } catch (thrown) {
+      if (nativeErrorCode(thrown) !== "template_failed") throw thrown;
+      this.#knowsTools = false;
+    }
+    return this.#knowsTools;
+  }
+
+  #ownChat(): NativeChat {
+    this.#chat ??= this.#model.openChat(null);
+    return this.#chat;
+  }
+
+  #apply(request: object): AppliedChat {
+    try {
+      return this.#ownChat().apply(JSON.stringify(request));
     } catch (thrown) {
       if (nativeErrorCode(thrown) !== "template_failed") throw thrown;
       const said = thrown instanceof Error ? thrown.message : "";
@@ -64,12 +162,15 @@ export class ChatPrompter {
     }
   }
 
-  #tokens(marks: ControlMarks, rendered: string): Int32Array {
-    const pieces = marks
-      .split(rendered)
-      .map(({ text, control }, place) => this.#model.tokenize(text, place === 0, control));
-    const tokens = pieces.length === 1 ? (pieces[0] ?? new Int32Array(0)) : concatenated(pieces);
+  #tokens(pieces: ReturnType<ControlMarks["split"]>): Int32Array {
+    const parts = pieces.map(({ text, control }, place) => this.#model.tokenize(text, place === 0, control));
+    const tokens = parts.length === 1 ? (parts[0] ?? new Int32Array(0)) : concatenated(parts);
     return withoutSecondBos(tokens, this.#model.info.bosToken);
+  }
+
+  #singleTokens(texts: readonly string[]): Int32Array {
+    const tokens = texts.map((text) => this.#model.tokenize(text, false, true)).filter(({ length }) => length === 1);
+    return concatenated(tokens);
   }
 
   /** The vocabulary is read once, at the first conversation. */
@@ -78,6 +179,23 @@ export class ChatPrompter {
     return this.#controlText;
   }
 }
+
+const usesTools = (messages: readonly TemplateMessage[], tools: ToolUse | null): boolean =>
+  tools !== null || messages.some(({ role, tool_calls: calls }) => role === "tool" || calls !== undefined);
+
+function withFallback(messages: readonly TemplateMessage[], tools: ToolUse | null): TemplateMessage[] {
+  const turns = toolTurnsAsText(messages);
+  return tools === null ? turns : withToolsTold(turns, tools);
+}
+
+const toolMembers = ({ tools, choice, parallel }: ToolUse) => ({
+  tools: tools.map(({ type, function: { name, description, parameters } }) => ({
+    type,
+    function: { name, description: description ?? "", parameters: parameters ?? { type: "object", properties: {} } },
+  })),
+  tool_choice: choice,
+  parallel_tool_calls: parallel ?? true,
+});
 
 /** A template may write the begin-of-text token that the tokenizer adds too; one stays. */
 export function withoutSecondBos(tokens: Int32Array, bosToken: number | null): Int32Array {

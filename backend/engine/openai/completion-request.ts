@@ -1,12 +1,13 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import type { EngineModel } from "../engine-model.ts";
-import { withoutSecondBos } from "./chat-prompt.ts";
+import { UNCONSTRAINED, withoutSecondBos } from "./chat-prompt.ts";
 import { applyFieldPolicy } from "./field-policy.ts";
 import { COMPLETION_FIELDS } from "./field-tables.ts";
 import { planGeneration, type GenerationPlan } from "./generation-plan.ts";
 import type { RequestBody } from "./request-body.ts";
 import { engineCompletionSchema, type EngineCompletionRequest } from "./request-schemas.ts";
+import { checkedGrammar } from "./response-format.ts";
 import { samplerOf, stopStringsOf } from "./sampling.ts";
 
 /**
@@ -18,46 +19,54 @@ export function readCompletionRequest(body: RequestBody, model: EngineModel, str
   if (!read.success) throw apiErrorOfZod(read.error);
   const request = read.data;
   const ignoredFields = applyFieldPolicy(body, COMPLETION_FIELDS, strict);
+  const prompts = promptsOf(request.prompt);
+  const several = prompts.length > 1;
+  const nameOf = (place: number): string => (several ? `prompt[${place}]` : "prompt");
   return planGeneration(
     {
       kind: "completion",
       request,
-      prompt: promptTokens(request.prompt, model),
-      promptParam: "prompt",
+      prompts: prompts.map((one, place) => readPrompt(one, request.echo ?? false, nameOf(place), model)),
+      promptParam: nameOf,
       askedTokens: request.max_tokens ?? null,
       stopStrings: stopStringsOf(request.stop),
       sampler: samplerOf(request, {
         vocabularySize: model.native.info.vocabularySize,
         randomSeed: model.randomSeed,
-        grammar: "",
+        constraint: { ...UNCONSTRAINED, grammar: checkedGrammar(request.grammar, model.native) },
       }),
       logprobs: request.logprobs ?? -1,
+      renderedTokens: new Int32Array(0),
+      parser: null,
       ignoredFields,
     },
     model,
   );
 }
 
-function promptTokens(prompt: EngineCompletionRequest["prompt"], model: EngineModel): Int32Array {
-  const one = onlyPrompt(prompt);
-  const { info } = model.native;
-  if (typeof one === "string") {
-    const tokens = withoutSecondBos(model.native.tokenize(one, true, true), info.bosToken);
-    if (tokens.length > 0) return tokens;
-    throw new ApiError("invalid_value", { message: "'prompt' must not be empty.", param: "prompt" });
-  }
-  return checkedTokenIds(one, info.vocabularySize, "prompt");
+type OnePrompt = string | readonly number[];
+
+function promptsOf(prompt: EngineCompletionRequest["prompt"]): readonly OnePrompt[] {
+  if (typeof prompt === "string") return [prompt];
+  const ids = prompt.filter((entry) => typeof entry === "number");
+  return ids.length > 0 ? [ids] : prompt.filter((entry) => typeof entry !== "number");
 }
 
-function onlyPrompt(prompt: EngineCompletionRequest["prompt"]): string | readonly number[] {
-  if (typeof prompt === "string") return prompt;
-  const [first] = prompt;
-  if (typeof first === "number") return prompt.filter((entry) => typeof entry === "number");
-  if (prompt.length === 1 && first !== undefined) return first;
-  throw new ApiError("invalid_value", {
-    message: "'prompt': one prompt per request; send several requests for several prompts.",
-    param: "prompt",
-  });
+function readPrompt(prompt: OnePrompt, echoed: boolean, param: string, model: EngineModel) {
+  const { info } = model.native;
+  if (typeof prompt !== "string") {
+    const tokens = checkedTokenIds(prompt, info.vocabularySize, param);
+    return { tokens, echo: echoed ? { text: textOf(tokens, model), fromPosition: 0 } : null };
+  }
+  const tokens = withoutSecondBos(model.native.tokenize(prompt, true, true), info.bosToken);
+  if (tokens.length === 0) throw new ApiError("invalid_value", { message: `'${param}' must not be empty.`, param });
+  // Whether the first token is the caller's own shows when the text is read without adding any.
+  const added = tokens.length > model.native.tokenize(prompt, false, true).length;
+  return { tokens, echo: echoed ? { text: prompt, fromPosition: added ? 1 : 0 } : null };
+}
+
+function textOf(tokens: Int32Array, model: EngineModel): string {
+  return Buffer.concat(Array.from(tokens, (token) => model.native.tokenBytes(token, true))).toString("utf8");
 }
 
 /** Token ids of the caller's, each of which must stand in the vocabulary. */

@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { ApiError } from "../../../shared/errors/api-error.ts";
+import { MAX_SEED } from "../../../shared/openai/limits.ts";
 import { streamOptionsFault } from "../../../shared/openai/sampling.ts";
 import type { ActivationRequests } from "../../../shared/steering/activations.ts";
 import type { Steering } from "../../../shared/steering/steering-set.ts";
@@ -10,33 +11,56 @@ import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import type { GenerationTask, RequestLabel } from "../loop/generation-task.ts";
 import { nativeEdits, nativeSensing } from "../sae-jobs.ts";
 import { specialTokensOf } from "../special-tokens.ts";
+import type { AnswerParser } from "../tools/message-tracker.ts";
 import { boundCompletionTokens } from "./token-limit.ts";
 
 /** A chat or completion request, fully checked: what to compute and how to tell it. */
 export interface GenerationPlan {
   readonly kind: "chat" | "completion";
-  readonly prompt: Int32Array;
-  readonly maxTokens: number;
+  /** One, but for completions with several prompts. */
+  readonly prompts: readonly PlannedPrompt[];
+  /** Choices for every prompt. */
+  readonly choicesPerPrompt: number;
   readonly stopStrings: readonly string[];
   readonly ignoreEndOfGeneration: boolean;
   readonly sampler: SamplerOptions;
   /** Alternatives per token; -1 reports no log-probabilities. */
   readonly logprobs: number;
-  readonly steering: SteeringPlan<LoadedSae>;
+  /** Those of the prompt too, for its echo. */
+  readonly promptLogprobs: boolean;
+  /** Control tokens whose text the parser needs. */
+  readonly renderedTokens: Int32Array;
+  /** Null when the text is the content. */
+  readonly parser: AnswerParser | null;
   readonly sensing: SensingSet<LoadedSae> | null;
   readonly stream: boolean;
   readonly includeUsage: boolean;
   readonly ignoredFields: readonly string[];
 }
 
-/** What both kinds of request have in common once their prompt is known. */
+export interface PlannedPrompt {
+  readonly tokens: Int32Array;
+  readonly maxTokens: number;
+  /** What the answer repeats before it goes on, or null. */
+  readonly echo: PromptEcho | null;
+  /** Positions such as "completion" are those of this prompt. */
+  readonly steering: SteeringPlan<LoadedSae>;
+}
+export interface PromptEcho {
+  readonly text: string;
+  /** First token that is part of the text: a begin-of-text token that was added is not. */
+  readonly fromPosition: number;
+}
+
+/** What both kinds of request have in common once their prompts are known. */
 export interface PlanInput extends Omit<
   GenerationPlan,
-  "maxTokens" | "steering" | "sensing" | "stream" | "includeUsage" | "ignoreEndOfGeneration"
+  "prompts" | "choicesPerPrompt" | "promptLogprobs" | "sensing" | "stream" | "includeUsage" | "ignoreEndOfGeneration"
 > {
+  readonly prompts: readonly Pick<PlannedPrompt, "tokens" | "echo">[];
   readonly askedTokens: number | null;
-  /** Member that holds the prompt, for refusals. */
-  readonly promptParam: string;
+  /** Member that holds a prompt, for refusals. */
+  readonly promptParam: (place: number) => string;
   readonly request: {
     readonly n?: number | null | undefined;
     readonly stream?: boolean | null | undefined;
@@ -47,32 +71,37 @@ export interface PlanInput extends Omit<
   };
 }
 
+/** As many as OpenAI takes for `n`. */
+const MAX_CHOICES = 128;
+
 /** Refuses what one context cannot answer; everything here happens before the first byte of an answer. */
 export function planGeneration(input: PlanInput, model: EngineModel): GenerationPlan {
   const { request, askedTokens, promptParam, ...rest } = input;
-  if ((request.n ?? 1) !== 1) {
-    throw new ApiError("invalid_value", { message: "'n': only 1 is supported.", param: "n" });
-  }
+  const choicesPerPrompt = request.n ?? 1;
+  checkChoices(request, rest.prompts.length * choicesPerPrompt);
   if (streamOptionsFault(request)) {
     throw new ApiError("invalid_value", {
       message: "'stream_options' is only allowed with 'stream': true.",
       param: "stream_options",
     });
   }
-  const promptTokens = rest.prompt.length;
-  const prompt = { tokens: promptTokens, param: promptParam };
-  const maxTokens = boundCompletionTokens(askedTokens, prompt, model.contextLength);
+  const prompts = rest.prompts.map((prompt, place) => {
+    const promptTokens = prompt.tokens.length;
+    const counted = { tokens: promptTokens, param: promptParam(place) };
+    const maxTokens = boundCompletionTokens(askedTokens, counted, model.contextLength);
+    const scope = { promptTokens, maxTokens, specialTokens: () => specialTokensOf(model.native) };
+    return { ...prompt, maxTokens, steering: planSteering(request.steering, model.saes, scope, sha256Hex) };
+  });
+  const [first] = prompts;
+  const promptTokens = first?.tokens.length ?? 0;
+  const maxTokens = first?.maxTokens ?? 0;
   const { layerCount } = model.native.info;
   return {
     ...rest,
-    maxTokens,
+    prompts,
+    choicesPerPrompt,
+    promptLogprobs: rest.logprobs >= 0 && prompts.some(({ echo }) => echo !== null),
     ignoreEndOfGeneration: request.ignore_eos ?? false,
-    steering: planSteering(
-      request.steering,
-      model.saes,
-      { promptTokens, maxTokens, specialTokens: () => specialTokensOf(model.native) },
-      sha256Hex,
-    ),
     sensing: planSensingSet(request.return_sae_activations, model.saes, {
       promptTokens,
       maxTokens,
@@ -84,22 +113,39 @@ export function planGeneration(input: PlanInput, model: EngineModel): Generation
   };
 }
 
-/** The plan as a task for the loop. `salt` keeps the prefixes of different projects apart. */
-export function taskOf(plan: GenerationPlan, label: RequestLabel | null, salt: string): GenerationTask {
+function checkChoices(request: PlanInput["request"], choices: number): void {
+  if (choices > MAX_CHOICES) {
+    throw new ApiError("invalid_value", { message: `At most ${MAX_CHOICES} choices in one answer.`, param: "n" });
+  }
+  if (choices > 1 && request.return_sae_activations) {
+    const message = "'n': activations can be returned for one choice only.";
+    throw new ApiError("invalid_value", { message, param: "n" });
+  }
+}
+
+/** For whom a task is done. `salt` keeps the prefixes of different projects apart. */
+export interface TaskOwner {
+  readonly label: RequestLabel | null;
+  readonly salt: string;
+}
+
+/** One choice of the plan as a task for the loop; `choice` counts over all prompts, and seeds count with it. */
+export function taskOf(plan: GenerationPlan, prompt: PlannedPrompt, choice: number, owner: TaskOwner): GenerationTask {
   const { sensing } = plan;
   return {
-    label,
-    labels: { ...plan.steering.labels, salt, tokens: plan.prompt },
-    reuseLimit: sensing?.fromPosition ?? plan.prompt.length,
-    maxTokens: plan.maxTokens,
+    label: owner.label,
+    labels: { ...prompt.steering.labels, salt: owner.salt, tokens: prompt.tokens },
+    countsPrompt: choice % plan.choicesPerPrompt === 0,
+    reuseLimit: plan.promptLogprobs ? 0 : (sensing?.fromPosition ?? prompt.tokens.length),
+    maxTokens: prompt.maxTokens,
     job: {
       ignoreEndOfGeneration: plan.ignoreEndOfGeneration,
       stopStrings: plan.stopStrings,
-      sampler: plan.sampler,
+      sampler: choice === 0 ? plan.sampler : { ...plan.sampler, seed: (plan.sampler.seed + choice) % (MAX_SEED + 1) },
       logprobs: plan.logprobs,
-      promptLogprobs: false,
-      renderedTokens: new Int32Array(0),
-      edits: nativeEdits(plan.steering),
+      promptLogprobs: plan.promptLogprobs,
+      renderedTokens: plan.renderedTokens,
+      edits: nativeEdits(prompt.steering),
       sensing: sensing?.plans.map(nativeSensing) ?? [],
       capture: [],
     },

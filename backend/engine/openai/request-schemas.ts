@@ -1,6 +1,7 @@
 import { z } from "zod";
 import { chatRequestSchema } from "../../../shared/openai/chat.ts";
 import { completionRequestSchema } from "../../../shared/openai/completions.ts";
+import { toolShape } from "../../../shared/openai/tools.ts";
 import { activationRequestsSchema } from "../../../shared/steering/activations.ts";
 import { steeringSchema } from "../../../shared/steering/steering-set.ts";
 
@@ -16,6 +17,8 @@ const engineShape = {
     .record(z.string().regex(/^\d{1,9}$/, "a token id is expected"), z.number().min(-100).max(100))
     .refine((bias) => Object.keys(bias).length <= MAX_BIASED_TOKENS, `at most ${MAX_BIASED_TOKENS} tokens`)
     .nullish(),
+  /** GBNF that the answer keeps to. */
+  grammar: z.string().min(1).max(MAX_SCHEMA_CHARACTERS).nullish(),
   /** The answer is drawn from these tokens alone, and log-probabilities are over them: scoring in one pass. */
   allowed_token_ids: z.array(z.int().min(0)).min(1).max(MAX_BIASED_TOKENS).nullish(),
 };
@@ -42,6 +45,7 @@ export type ResponseFormat = z.infer<typeof responseFormatSchema>;
 export const engineChatSchema = chatRequestSchema.extend({
   ...engineShape,
   response_format: responseFormatSchema.nullish(),
+  ...toolShape,
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
 });
 export type EngineChatRequest = z.infer<typeof engineChatSchema>;

@@ -5,8 +5,8 @@ import type { ResponseFormat } from "./request-schemas.ts";
 
 /** The grammar that holds an answer to its format; empty for free text. */
 export function grammarOf(format: ResponseFormat | null | undefined, model: NativeModel): string {
-  if (format === null || format === undefined || format.type === "text") return "";
-  const schema = format.type === "json_object" ? { type: "object" } : (format.json_schema.schema ?? { type: "object" });
+  const schema = schemaOf(format);
+  if (schema === null) return "";
   const fault = unenforceable(schema);
   if (fault !== null) throw refusal(fault);
   try {
@@ -16,6 +16,29 @@ export function grammarOf(format: ResponseFormat | null | undefined, model: Nati
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
     throw refusal(thrown instanceof Error ? thrown.message : "", thrown);
+  }
+}
+
+/** The schema that an answer must keep to, or null for free text. */
+export function schemaOf(format: ResponseFormat | null | undefined): object | null {
+  if (format === null || format === undefined || format.type === "text") return null;
+  return format.type === "json_object" ? { type: "object" } : (format.json_schema.schema ?? { type: "object" });
+}
+
+/** A caller's own grammar. One that does not parse is refused here, and not while it is used. */
+export function checkedGrammar(grammar: string | null | undefined, model: NativeModel): string {
+  if (grammar === null || grammar === undefined) return "";
+  try {
+    model.checkGrammar(grammar, "root");
+    return grammar;
+  } catch (thrown) {
+    if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
+    const why = thrown instanceof Error ? thrown.message : "";
+    throw new ApiError("invalid_value", {
+      message: `'grammar' cannot be used: ${why}`,
+      param: "grammar",
+      cause: thrown,
+    });
   }
 }
 

@@ -1,5 +1,6 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { SamplerOptions } from "../../native/binding.ts";
+import type { Constraint } from "./chat-prompt.ts";
 import type { EngineChatRequest, EngineCompletionRequest } from "./request-schemas.ts";
 
 type SamplingRequest = Pick<
@@ -20,8 +21,7 @@ export interface SamplingContext {
   readonly vocabularySize: number;
   /** For requests that name no seed; 0 to 2^32 - 1. */
   readonly randomSeed: () => number;
-  /** GBNF, or empty. */
-  readonly grammar: string;
+  readonly constraint: Constraint;
 }
 
 /** OpenAI's defaults: temperature 1, nothing truncated, nothing penalised, a seed of its own for every answer. */
@@ -38,9 +38,7 @@ export function samplerOf(request: SamplingRequest, context: SamplingContext): S
     penaltyWindow: -1,
     logitBias: biasOf(request.logit_bias ?? {}, context.vocabularySize),
     allowedTokens: allowedTokens(request.allowed_token_ids ?? [], context.vocabularySize),
-    grammar: context.grammar,
-    grammarLazy: false,
-    grammarTriggers: "",
+    ...context.constraint,
   };
 }
 

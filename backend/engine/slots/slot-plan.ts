@@ -2,7 +2,13 @@ import { commonCells, type CellLabels } from "./cell-labels.ts";
 
 export type SequenceState =
   | { readonly id: number; readonly state: "idle"; readonly cells: CellLabels; readonly lastUsed: number }
-  | { readonly id: number; readonly state: "running"; readonly reservedCells: number };
+  | {
+      readonly id: number;
+      readonly state: "running";
+      readonly reservedCells: number;
+      /** Cells that others may copy while it runs: those of its prompt, once they are computed. */
+      readonly lends: CellLabels;
+    };
 
 export interface StartRequest {
   readonly labels: CellLabels;
@@ -43,6 +49,12 @@ export function decideStart(
   if (room < 0) return { kind: "wait" };
 
   const { donor, keepTokens } = longestPrefix(idle, request);
+  const lender = longestLoan(sequences, request);
+  if (lender !== null && lender.keepTokens > keepTokens) {
+    // `spare` holds what was used least, so nothing that is kept is lost to the copy.
+    const evict = evictions(idle, [spare.id], room) ?? [];
+    return { ...start(spare.id, lender.id, lender.keepTokens), evict };
+  }
   if (donor === null) {
     return { ...start(spare.id, spare.id, 0), evict: evictions(idle, [spare.id], room) ?? [] };
   }
@@ -61,6 +73,20 @@ const start = (sequenceId: number, copyFromSequenceId: number, keepTokens: numbe
 function leastUsedFirst(a: Idle, b: Idle): number {
   const emptiness = Number(a.cells.tokens.length > 0) - Number(b.cells.tokens.length > 0);
   return emptiness || a.lastUsed - b.lastUsed || a.id - b.id;
+}
+
+function longestLoan(
+  sequences: readonly SequenceState[],
+  request: StartRequest,
+): { readonly id: number; readonly keepTokens: number } | null {
+  const most = Math.min(request.reuseLimit, request.labels.tokens.length - 1);
+  let best: { readonly id: number; readonly keepTokens: number } | null = null;
+  for (const sequence of sequences) {
+    if (sequence.state !== "running") continue;
+    const keepTokens = Math.min(most, commonCells(sequence.lends, request.labels));
+    if (keepTokens > (best?.keepTokens ?? 0)) best = { id: sequence.id, keepTokens };
+  }
+  return best;
 }
 
 function longestPrefix(idle: readonly Idle[], request: StartRequest): { donor: Idle | null; keepTokens: number } {

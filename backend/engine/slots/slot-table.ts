@@ -23,9 +23,15 @@ export class SlotTable {
     if (decision.kind === "start") {
       for (const id of decision.evict) this.#sequences[id] = { id, state: "idle", cells: NO_CELLS, lastUsed: 0 };
       const id = decision.sequenceId;
-      this.#sequences[id] = { id, state: "running", reservedCells: request.boundCells };
+      this.#sequences[id] = { id, state: "running", reservedCells: request.boundCells, lends: NO_CELLS };
     }
     return decision;
+  }
+
+  /** The prompt of a running sequence is in its cells now, and others may copy from it. */
+  lend(id: number, cells: CellLabels): void {
+    const sequence = this.#sequences[id];
+    if (sequence?.state === "running") this.#sequences[id] = { ...sequence, lends: cells };
   }
 
   /** `cells` is what the sequence surely holds now; its cells beyond that are dropped at the next start. */

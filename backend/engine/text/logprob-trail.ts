@@ -1,9 +1,10 @@
+import type { TokenLogprobs } from "../../native/binding.ts";
 import type { SampledToken } from "../loop/generation-task.ts";
 
 export interface TokenChance {
   readonly bytes: Uint8Array;
-  /** Natural log; finite, at most 0. */
-  readonly logprob: number;
+  /** Natural log; finite, at most 0. Null for a token that nothing stands before. */
+  readonly logprob: number | null;
 }
 export interface TrailEntry extends TokenChance {
   readonly top: readonly TokenChance[];
@@ -12,6 +13,20 @@ export interface TrailEntry extends TokenChance {
 /** JSON has no -Infinity; OpenAI's own stand-in for "never". */
 const NEVER = -9_999;
 const finite = (logprob: number): number => (Number.isFinite(logprob) ? Math.min(0, logprob) : NEVER);
+
+/** The chances of one token and of its alternatives, in JSON's numbers. */
+export function chancesOf(
+  { logprob, topTokens, topLogprobs }: TokenLogprobs,
+  tokenBytes: (token: number) => Uint8Array,
+): Omit<TrailEntry, "bytes"> {
+  return {
+    logprob: finite(logprob),
+    top: Array.from(topTokens, (token, place) => ({
+      bytes: tokenBytes(token),
+      logprob: finite(topLogprobs[place] ?? NEVER),
+    })),
+  };
+}
 
 /**
  * Log-probabilities beside the text: an entry leaves together with the text its bytes went into, so that the entries'
@@ -30,11 +45,7 @@ export class LogprobTrail {
     const start = this.#end;
     this.#end += bytes.length;
     if (bytes.length === 0 || logprobs === null) return;
-    const top = Array.from(logprobs.topTokens, (token, place) => ({
-      bytes: this.#tokenBytes(token),
-      logprob: finite(logprobs.topLogprobs[place] ?? NEVER),
-    }));
-    this.#held.push({ start, bytes, logprob: finite(logprobs.logprob), top });
+    this.#held.push({ start, bytes, ...chancesOf(logprobs, this.#tokenBytes) });
   }
 
   /** Entries that lie wholly before this byte of the answer. */

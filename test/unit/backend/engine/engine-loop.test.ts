@@ -13,6 +13,9 @@ class RecordingSink implements TaskSink {
   token({ bytes }: { bytes: Uint8Array }): void {
     this.told.push(Buffer.from(bytes).toString());
   }
+  promptChances(): void {
+    this.told.push("chances");
+  }
   sensed(): void {
     this.told.push("rows");
   }
@@ -26,6 +29,7 @@ class RecordingSink implements TaskSink {
 const task = (text: string, over: Partial<GenerationTask> = {}): GenerationTask => ({
   label: { requestId: text, attempt: 1 },
   labels: { salt: "project", editDigest: "", tokens: bytesOf(text) },
+  countsPrompt: true,
   reuseLimit: text.length,
   maxTokens: 8,
   job: {

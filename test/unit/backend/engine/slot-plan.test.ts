@@ -17,7 +17,12 @@ const idle = (id: number, tokens: readonly number[], lastUsed = id, over: Partia
   cells: cells(tokens, over),
   lastUsed,
 });
-const running = (id: number, reservedCells: number): SequenceState => ({ id, state: "running", reservedCells });
+const running = (id: number, reservedCells: number): SequenceState => ({
+  id,
+  state: "running",
+  lends: NO_CELLS,
+  reservedCells,
+});
 const request = (tokens: readonly number[], boundCells = tokens.length + 4, reuseLimit = tokens.length) => ({
   labels: cells(tokens),
   boundCells,
