@@ -21,6 +21,8 @@ export interface RelayResult {
   readonly busyForMs: number | null;
   /** Still to be written when all is settled. */
   readonly tail: string;
+  /** No connection was made, so nothing was sent. */
+  readonly unreached: boolean;
   /** The machine cannot have computed anything: it was not reached, or refused before it began. */
   readonly nothingComputed: boolean;
   /** It began to answer with success. */

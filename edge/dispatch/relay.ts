@@ -188,10 +188,10 @@ export class Relay implements UpstreamHandler {
     const detail = `${failure}: ${reasonOf(cause)}`;
     switch (failure) {
       case "unreachable":
-        this.#fail("upstream_unreachable", { retryable: true, nothingComputed: true, detail });
+        this.#fail("upstream_unreachable", { unreached: true, retryable: true, nothingComputed: true, detail });
         return;
       case "dial_timeout":
-        this.#fail("dial_timeout", { retryable: true, nothingComputed: true, detail });
+        this.#fail("dial_timeout", { unreached: true, retryable: true, nothingComputed: true, detail });
         return;
       case "closed_before_headers":
         this.#fail("upstream_error", { retryable: true, detail });
@@ -315,6 +315,7 @@ export class Relay implements UpstreamHandler {
       expired: false,
       busyForMs: null,
       tail: "",
+      unreached: false,
       nothingComputed: false,
       answering,
       usage: this.#streamTap.usage,

@@ -56,6 +56,7 @@ export class RequestRun {
   #expired = false;
   #opened = false;
   #queueMs: number | null = null;
+  #unreachedSinceMs: number | null = null;
 
   constructor(deps: DispatcherDeps, shared: SharedState, request: InferenceRequest, writer: ResponseWriter) {
     const { clock, settings } = deps;
@@ -154,9 +155,9 @@ export class RequestRun {
     for (;;) {
       const attempt = this.#attempts.length + 1;
       const decision = await this.#admit(attempt, tried);
-      if (decision.kind !== "claimed") return this.#notAdmitted(decision);
+      if (decision.kind !== "claimed") return this.#notAdmitted(decision, tried);
       const { claim } = decision;
-      if (attempt > 1) this.#retries.spend(this.#request.model.pool);
+      if (tried.length > 0) this.#retries.spend(this.#request.model.pool);
       const held = new HeldClaim(this.#deps, this.#request.model.pool, claim);
       let result: RelayResult | null = null;
       try {
@@ -169,6 +170,8 @@ export class RequestRun {
       if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
       if (result.kind === "completed" || result.kind === "cancelled") return { outcome: result.kind, refusal: null };
       this.#logFailure(claim.target, attempt, result);
+      // Nothing was sent and the fleet takes it out: this is a search for a machine, not another try of the request.
+      if (result.unreached && this.#mayLookOn() && (await this.#takenOut(claim.target))) continue;
       if (!result.retryable || !this.#mayTryAgain(attempt))
         return { outcome: result.expired ? "expired" : "failed", refusal: result.refusal };
       tried.push(claim.target.key);
@@ -177,6 +180,23 @@ export class RequestRun {
 
   #mayTryAgain(attempt: number): boolean {
     return attempt <= this.#deps.settings.retries && this.#retries.allows(this.#request.model.pool);
+  }
+
+  #mayLookOn(): boolean {
+    const nowMs = this.#deps.clock.monotonicMs();
+    this.#unreachedSinceMs ??= nowMs;
+    return nowMs - this.#unreachedSinceMs < this.#deps.settings.withoutMachineMs;
+  }
+
+  /** Whether the machine gets no work until it is heard of again. */
+  async #takenOut({ kind, backend, epoch }: ReplicaTarget): Promise<boolean> {
+    if (kind !== "host") return false;
+    try {
+      return await this.#deps.fleet.unreachable(backend, epoch);
+    } catch (thrown) {
+      this.#deps.logger.error("the fleet could not be told of a host that is away", { host: backend }, thrown);
+      return false;
+    }
   }
 
   /** Exact where the machine told; else what came, and the prompt once it had begun to answer. */
@@ -206,11 +226,11 @@ export class RequestRun {
     }
   }
 
-  #notAdmitted(decision: Exclude<AdmitDecision, { kind: "claimed" }>): Ending {
+  #notAdmitted(decision: Exclude<AdmitDecision, { kind: "claimed" }>, tried: readonly string[]): Ending {
     if (decision.kind === "cancelled") return this.#gaveUp();
     const last = this.#attempts.at(-1)?.result.refusal ?? null;
     // Whoever could answer was tried: the reason is the last machine's, not that none is left.
-    if (last !== null) return { outcome: "failed", refusal: last };
+    if (last !== null && tried.length > 0) return { outcome: "failed", refusal: last };
     if (decision.kind === "refused") {
       const { code, retryAfterSeconds } = decision;
       return { outcome: "shed", refusal: refusalOf(new ApiError(code, { retryAfterSeconds })) };

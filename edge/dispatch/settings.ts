@@ -1,6 +1,7 @@
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Coordinator } from "../ports/coordinator.ts";
+import type { Fleet } from "../ports/fleet.ts";
 import type { Ledger, Price, RequestOutcome } from "../ports/ledger.ts";
 import type { Limits } from "../ports/limits.ts";
 import type { Signer } from "../ports/signer.ts";
@@ -35,6 +36,8 @@ export interface DispatchSettings {
   readonly timeouts: DispatchTimeouts;
   /** Ask engines for usage on streams even when the caller did not, so that tokens are counted exactly. */
   readonly injectUsage: boolean;
+  /** How long a request goes on looking for a machine that can be connected to, from the first that could not. */
+  readonly withoutMachineMs: number;
   /** Silence after which a waiting stream gets a comment. */
   readonly keepAliveMs: number;
   /** How long a reservation waits for the machine's own count of an attempt that was cut. */
@@ -56,6 +59,7 @@ export const DEFAULT_DISPATCH_SETTINGS: Omit<DispatchSettings, "priceOf" | "endp
     clientStallMs: 60_000,
   },
   injectUsage: true,
+  withoutMachineMs: 10_000,
   keepAliveMs: 15_000,
   reportWaitMs: 60_000,
 };
@@ -75,6 +79,7 @@ export interface DispatcherDeps {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly coordinator: Coordinator;
+  readonly fleet: Pick<Fleet, "unreachable">;
   readonly limits: Limits;
   readonly ledger: Ledger;
   readonly signer: Signer;

@@ -7,6 +7,7 @@ import type { Fleet, HostState, ServedModel } from "../ports/fleet.ts";
 import { endpointDigest } from "./endpoint-digest.ts";
 import { hostState, isNewer, replicaDigest, type HostRecord } from "./host-record.ts";
 import { resolveName, servedModel } from "./served-models.ts";
+import type { FleetMemory } from "./fleet-memory.ts";
 import type { FleetSettings } from "./settings.ts";
 
 export interface FleetDeps {
@@ -14,12 +15,18 @@ export interface FleetDeps {
   readonly logger: Logger;
   readonly coordinator: Pick<Coordinator, "update">;
   readonly settings: FleetSettings;
+  /** What earlier lives of this edge knew; without one, models are unknown until their hosts report. */
+  readonly memory?: FleetMemory;
 }
+
+/** A host that could not be connected to is tried again after this, should its reports not arrive though it lives. */
+const RETRY_UNREACHABLE_MS = 30_000;
 
 interface PoolView {
   readonly replicas: ReplicaDigest[];
   readonly saes: AttachedSae[];
   readonly otherNames: Set<string>;
+  readonly silent: Set<string>;
 }
 
 /**
@@ -32,7 +39,14 @@ export class InProcessFleet implements Fleet {
   readonly #coordinator: Pick<Coordinator, "update">;
   readonly #settings: FleetSettings;
   readonly #hosts = new Map<string, HostRecord>();
+  /** Hosts of an earlier life of this edge that have not reported to this one. */
+  readonly #remembered = new Map<string, Report>();
+  readonly #memory: FleetMemory | null;
+  readonly #startedAtMs: number;
   readonly #lost = new Set<string>();
+  readonly #silent = new Set<string>();
+  /** When a host that could not be connected to is tried again. */
+  readonly #unreachableUntilMs = new Map<string, number>();
   readonly #sinceMs = new Map<string, number>();
   #pools = new Map<string, PoolView>();
   #models: readonly ServedModel[] = [];
@@ -42,13 +56,17 @@ export class InProcessFleet implements Fleet {
   #cancelPush: () => void = () => undefined;
   #cancelSweep: () => void = () => undefined;
 
-  constructor({ clock, logger, coordinator, settings }: FleetDeps) {
+  constructor({ clock, logger, coordinator, settings, memory }: FleetDeps) {
     this.#clock = clock;
     this.#logger = logger;
     this.#coordinator = coordinator;
     this.#settings = settings;
+    this.#memory = memory ?? null;
+    this.#startedAtMs = clock.nowMs();
+    for (const report of memory?.known ?? []) this.#remembered.set(report.host, report);
     this.#rebuild();
-    this.#push();
+    void this.#push();
+    this.#scheduleSweep();
   }
 
   accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">> {
@@ -57,9 +75,12 @@ export class InProcessFleet implements Fleet {
       if (known === undefined || known.report.epoch !== report.epoch)
         this.#logger.info("host reports", { host: report.host, epoch: report.epoch, url: report.url });
       this.#hosts.set(report.host, { report, receivedAtMs: this.#clock.nowMs() });
+      this.#remembered.delete(report.host);
       this.#lost.delete(report.host);
+      this.#silent.delete(report.host);
+      this.#unreachableUntilMs.delete(report.host);
       this.#rebuild();
-      if (this.#shapeChanged()) this.#push();
+      if (this.#shapeChanged()) void this.#push();
       else this.#pushSoon();
       this.#scheduleSweep();
     }
@@ -72,6 +93,18 @@ export class InProcessFleet implements Fleet {
 
   resolve(name: string): Promise<ServedModel | null> {
     return Promise.resolve(resolveName(this.#models, name));
+  }
+
+  async unreachable(host: string, epoch: number | null): Promise<boolean> {
+    if (this.#hosts.get(host)?.report.epoch !== epoch) return false;
+    if (!this.#unreachableUntilMs.has(host)) {
+      this.#logger.warn("host cannot be connected to: it gets no work until it reports again", { host });
+      this.#unreachableUntilMs.set(host, this.#clock.nowMs() + RETRY_UNREACHABLE_MS);
+      this.#rebuild();
+      await this.#push();
+      this.#scheduleSweep();
+    }
+    return true;
   }
 
   hosts(): Promise<readonly HostState[]> {
@@ -98,17 +131,20 @@ export class InProcessFleet implements Fleet {
   #rebuild(): void {
     const pools = new Map<string, PoolView>();
     const viewOf = (name: string): PoolView => {
-      const view = pools.get(name) ?? { replicas: [], saes: [], otherNames: new Set<string>() };
+      const view = pools.get(name) ?? { replicas: [], saes: [], otherNames: new Set<string>(), silent: new Set<string>() };
       pools.set(name, view);
       return view;
     };
-    for (const record of this.#hosts.values()) {
-      const context = { edge: this.#settings.edge, lost: this.#lost.has(record.report.host) };
+    const remembered = [...this.#remembered.values()].map((report) => ({ report, receivedAtMs: this.#startedAtMs }));
+    for (const record of [...this.#hosts.values(), ...remembered]) {
+      const { host } = record.report;
+      const away = this.#lost.has(host) || this.#unreachableUntilMs.has(host) || this.#remembered.has(host);
       for (const replica of record.report.replicas) {
         const view = viewOf(replica.model);
-        const digest = replicaDigest(record, replica, context);
+        const digest = replicaDigest(record, replica, { edge: this.#settings.edge, away });
         view.replicas.push(digest);
         if (digest.ready && !digest.draining) view.saes.push(...replica.saes);
+        if (this.#silent.has(host)) view.silent.add(digest.target.key);
       }
     }
     for (const endpoint of this.#settings.endpoints) {
@@ -124,7 +160,13 @@ export class InProcessFleet implements Fleet {
       const sinceMs = this.#sinceMs.get(pool) ?? nowMs;
       this.#sinceMs.set(pool, sinceMs);
       return servedModel(
-        { digest: { pool, replicas: view.replicas }, saes: view.saes, otherNames: [...view.otherNames], sinceMs },
+        {
+          digest: { pool, replicas: view.replicas },
+          saes: view.saes,
+          otherNames: [...view.otherNames],
+          sinceMs,
+          silent: view.silent,
+        },
         this.#settings.models[pool],
       );
     });
@@ -140,45 +182,64 @@ export class InProcessFleet implements Fleet {
   #pushSoon(): void {
     if (this.#pushPending) return;
     this.#pushPending = true;
-    this.#cancelPush = this.#clock.after(this.#settings.pushEveryMs, () => this.#push());
+    this.#cancelPush = this.#clock.after(this.#settings.pushEveryMs, () => void this.#push());
   }
 
-  #push(): void {
+  /** Resolves when every pool was told; never rejects. */
+  async #push(): Promise<void> {
     this.#cancelPush();
     this.#pushPending = false;
-    for (const [pool, { replicas }] of this.#pools) this.#tell(pool, replicas);
-    for (const pool of this.#pushedShapes.keys()) if (!this.#pools.has(pool)) this.#tell(pool, []);
+    if (this.#hosts.size > 0 && this.#shapeChanged())
+      this.#memory?.remember([...this.#hosts.values()].map(({ report }) => report).concat(...this.#remembered.values()));
+    const told = [...this.#pools].map(([pool, { replicas }]) => this.#tell(pool, replicas));
+    for (const pool of this.#pushedShapes.keys()) if (!this.#pools.has(pool)) told.push(this.#tell(pool, []));
     this.#pushedShapes.clear();
     for (const [pool, view] of this.#pools) this.#pushedShapes.set(pool, shapeOf(view));
+    await Promise.all(told);
   }
 
-  #tell(pool: string, replicas: readonly ReplicaDigest[]): void {
-    this.#coordinator.update({ pool, replicas }).catch((thrown: unknown) => {
+  #tell(pool: string, replicas: readonly ReplicaDigest[]): Promise<void> {
+    return this.#coordinator.update({ pool, replicas }).catch((thrown: unknown) => {
       this.#logger.error("a pool could not be told of its replicas", { pool }, thrown);
       // The next report tells it anew.
       this.#pushedShapes.delete(pool);
     });
   }
 
-  /** Wakes when the host that has been silent longest would be lost. */
+  /** Wakes when time alone changes what is known of a host: it is silent, lost, forgotten, or tried again. */
   #scheduleSweep(): void {
     this.#cancelSweep();
-    let next = Infinity;
-    for (const [host, { receivedAtMs }] of this.#hosts)
-      if (!this.#lost.has(host)) next = Math.min(next, receivedAtMs + this.#settings.lostAfterMs);
+    const { unreachableAfterMs, lostAfterMs } = this.#settings;
+    let next = this.#remembered.size > 0 ? this.#startedAtMs + lostAfterMs : Infinity;
+    for (const [host, { receivedAtMs }] of this.#hosts) {
+      if (!this.#silent.has(host)) next = Math.min(next, receivedAtMs + unreachableAfterMs);
+      if (!this.#lost.has(host)) next = Math.min(next, receivedAtMs + lostAfterMs);
+    }
+    for (const untilMs of this.#unreachableUntilMs.values()) next = Math.min(next, untilMs);
     if (next === Infinity) return;
     this.#cancelSweep = this.#clock.after(Math.max(1, next - this.#clock.nowMs()), () => this.#sweep());
   }
 
   #sweep(): void {
     const nowMs = this.#clock.nowMs();
+    const { unreachableAfterMs, lostAfterMs } = this.#settings;
     for (const [host, { receivedAtMs }] of this.#hosts) {
-      if (this.#lost.has(host) || nowMs - receivedAtMs < this.#settings.lostAfterMs) continue;
-      this.#lost.add(host);
-      this.#logger.warn("host lost: it sends no reports", { host, silentMs: nowMs - receivedAtMs });
+      const silentMs = nowMs - receivedAtMs;
+      if (silentMs >= unreachableAfterMs && !this.#silent.has(host)) {
+        this.#silent.add(host);
+        this.#logger.warn("host is silent", { host, silentMs });
+      }
+      if (silentMs >= lostAfterMs && !this.#lost.has(host)) {
+        this.#lost.add(host);
+        this.#logger.warn("host lost: it sends no reports", { host, silentMs });
+      }
     }
+    for (const [host, untilMs] of this.#unreachableUntilMs)
+      if (untilMs <= nowMs) this.#unreachableUntilMs.delete(host);
+    // Who has not come back by now has probably left for good.
+    if (nowMs - this.#startedAtMs >= lostAfterMs) this.#remembered.clear();
     this.#rebuild();
-    if (this.#shapeChanged()) this.#push();
+    if (this.#shapeChanged()) void this.#push();
     this.#scheduleSweep();
   }
 }

@@ -28,14 +28,14 @@ export function hostState({ report, receivedAtMs }: HostRecord): HostState {
 export interface DigestContext {
   /** This edge's name in `in_flight_by_edge`. */
   readonly edge: string;
-  /** The host has been silent for so long that nothing it said counts. */
-  readonly lost: boolean;
+  /** Nothing can be sent to the host: it is lost, cannot be connected to, or is only remembered. */
+  readonly away: boolean;
 }
 
 export function replicaDigest(
   { report, receivedAtMs }: HostRecord,
   replica: ReplicaReport,
-  { edge, lost }: DigestContext,
+  { edge, away }: DigestContext,
 ): ReplicaDigest {
   return {
     target: {
@@ -47,7 +47,7 @@ export function replicaDigest(
       model: replica.model,
       epoch: report.epoch,
     },
-    ready: replica.state === "ready" && !lost,
+    ready: replica.state === "ready" && !away,
     draining: report.draining || replica.state === "draining",
     slots: replica.slots,
     reportedInFlight: replica.in_flight,

@@ -10,6 +10,8 @@ export interface PoolMembers {
   /** Names under which its backends know the model, where they differ from the pool's. */
   readonly otherNames: readonly string[];
   readonly sinceMs: number;
+  /** Keys of replicas whose host is silent. */
+  readonly silent: ReadonlySet<string>;
 }
 
 /** A pool as callers see it. The context is the smallest of its replicas, since any of them may answer. */
@@ -29,7 +31,7 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     maxOutput: note?.maxOutput ?? null,
     capabilities: [...new Set(considered.flatMap(({ capabilities }) => capabilities))].toSorted(),
     saes: [...saes.values()].toSorted((left, right) => left.layer - right.layer || (left.id < right.id ? -1 : 1)),
-    readyReplicas: ready.length,
+    readyReplicas: ready.filter(({ target }) => !members.silent.has(target.key)).length,
     sinceMs: members.sinceMs,
   };
 }

@@ -28,6 +28,8 @@ export interface FleetSettings {
   /** This edge's own name, as hosts count requests by. */
   readonly edge: string;
   readonly reportEveryMs: number;
+  /** Hosts silent for longer are not counted as ready; they are still tried where there is no other. */
+  readonly unreachableAfterMs: number;
   /** Hosts silent for longer serve nothing any more. */
   readonly lostAfterMs: number;
   /** Digests of a pool that changed are sent at most this often. */

@@ -15,6 +15,7 @@ import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
 import { nodeClock } from "./clock.node.ts";
 import { Closers } from "./closers.ts";
+import { fleetMemoryOf } from "./fleet-memory.file.ts";
 import { environment } from "./env.ts";
 import { openListeners, type ListenerUrls, type OpenListeners } from "./listeners.ts";
 import type { LoadedConfig } from "./load-config.ts";
@@ -95,7 +96,9 @@ async function assemble(
   });
   const coordinator = new InProcessCoordinator({ clock, settings: settings.admissionSettings(config) });
   closers.add(() => coordinator.close());
-  const fleet = new InProcessFleet({ clock, logger, coordinator, settings: settings.fleetSettings(config) });
+  const memory = await fleetMemoryOf(dataDirectory, logger);
+  closers.add(() => memory.written());
+  const fleet = new InProcessFleet({ clock, logger, coordinator, memory, settings: settings.fleetSettings(config) });
   closers.add(() => fleet.close());
   const upstream = new UndiciUpstream();
   closers.add(() => upstream.close());
@@ -104,6 +107,7 @@ async function assemble(
     clock,
     logger,
     coordinator,
+    fleet,
     limits,
     ledger,
     signer,

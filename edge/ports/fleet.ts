@@ -12,6 +12,7 @@ export interface ServedModel {
   readonly capabilities: readonly string[];
   /** Held by at least one replica that is ready. */
   readonly saes: readonly AttachedSae[];
+  /** Of hosts that are silent none counts. */
   readonly readyReplicas: number;
   /** Unix milliseconds of the first time it was seen. */
   readonly sinceMs: number;
@@ -37,5 +38,10 @@ export interface Fleet {
   models(): Promise<readonly ServedModel[]>;
   /** By id or alias; null when nothing serves it. */
   resolve(name: string): Promise<ServedModel | null>;
+  /**
+   * No connection to this host could be made. It gets no work until it reports again, or for a while; resolves when
+   * its pools were told. False where nothing was taken out: the host is unknown or its process is another by now.
+   */
+  unreachable(host: string, epoch: number | null): Promise<boolean>;
   hosts(): Promise<readonly HostState[]>;
 }

@@ -86,10 +86,11 @@ function bandSettings(admission: EdgeConfig["router"]["admission"]): readonly Ba
   });
 }
 
-export function fleetSettings({ name, endpoints, models }: EdgeConfig): FleetSettings {
+export function fleetSettings({ name, endpoints, models, control }: EdgeConfig): FleetSettings {
   return {
     edge: name,
     reportEveryMs: REPORT_EVERY_MS,
+    unreachableAfterMs: control.unreachable_after,
     lostAfterMs: LOST_AFTER_MS,
     pushEveryMs: PUSH_EVERY_MS,
     endpoints: endpoints.map((endpoint) => ({
@@ -130,6 +131,7 @@ export function dispatchSettings(
     ...DEFAULT_DISPATCH_SETTINGS,
     retries,
     injectUsage: inject_usage,
+    withoutMachineMs: config.router.admission.queue_ttl_without_replica,
     timeouts: {
       ...DEFAULT_DISPATCH_SETTINGS.timeouts,
       dialMs: timeouts.dial,

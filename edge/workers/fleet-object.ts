@@ -40,6 +40,10 @@ export class FleetObject extends DurableObject<WorkerEnv> {
     return this.#fleet.resolve(name);
   }
 
+  unreachable(host: string, epoch: number | null): Promise<boolean> {
+    return this.#fleet.unreachable(host, epoch);
+  }
+
   async hosts(): Promise<readonly HostState[]> {
     return this.#fleet.hosts();
   }

@@ -12,6 +12,7 @@ export function remoteFleet(env: WorkerEnv): Fleet {
     accept: (report: Report) => site.accept(report),
     models: () => site.models(),
     resolve: (name) => site.resolve(name),
+    unreachable: (host, epoch) => site.unreachable(host, epoch),
     hosts: () => site.hosts(),
   };
 }

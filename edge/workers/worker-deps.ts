@@ -89,6 +89,7 @@ function dispatchOf(env: WorkerEnv, parts: { readonly signer: Signer; readonly m
         clock: workersClock,
         logger,
         coordinator: remoteCoordinator(env),
+        fleet: remoteFleet(env),
         limits: remoteLimits(env),
         ledger,
         signer: parts.signer,

@@ -5,7 +5,7 @@ import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../../edge/dis
 import type { ReplicaDigest, ReplicaTarget } from "../../edge/ports/coordinator.ts";
 import type { Upstream } from "../../edge/ports/upstream.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import type { ServedModel } from "../../edge/ports/fleet.ts";
+import type { Fleet, ServedModel } from "../../edge/ports/fleet.ts";
 import {
   inferenceRequest,
   readableSigner,
@@ -51,6 +51,8 @@ export interface DispatchBenchOptions {
   readonly replicas: readonly ReplicaDigest[];
   readonly settings?: Partial<DispatchSettings>;
   readonly admission?: Partial<AdmissionSettings>;
+  /** Told of hosts that could not be connected to; by default nobody takes one out. */
+  readonly fleet?: Pick<Fleet, "unreachable">;
 }
 
 /** A Dispatcher with the real Coordinator, and recorders around it. */
@@ -68,6 +70,7 @@ export async function dispatchBench(options: DispatchBenchOptions) {
     clock,
     logger: silentLogger,
     coordinator,
+    fleet: options.fleet ?? { unreachable: () => Promise.resolve(false) },
     limits,
     ledger,
     signer: readableSigner,

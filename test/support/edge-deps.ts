@@ -113,6 +113,7 @@ export function fakeEdge(): FakeEdge {
       models: () => Promise.resolve(state.models),
       resolve: (name) =>
         Promise.resolve(state.models.find(({ id, aliases }) => id === name || aliases.includes(name)) ?? null),
+      unreachable: () => Promise.resolve(false),
       hosts: () => Promise.resolve([]),
     },
     ledger: { acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })) },

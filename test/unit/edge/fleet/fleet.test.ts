@@ -71,6 +71,7 @@ function bench(settings: Partial<FleetSettings> = {}) {
     settings: {
       edge: "edge-1",
       reportEveryMs: 1_000,
+      unreachableAfterMs: 10_000,
       lostAfterMs: 300_000,
       pushEveryMs: 1_000,
       endpoints: [],
@@ -177,9 +178,10 @@ describe("the fleet", () => {
     const { fleet, told, clock } = bench();
     await fleet.accept(report());
     clock.advance(299_999);
-    expect((await fleet.resolve("tiny"))?.readyReplicas).toBe(1);
-    clock.advance(1);
+    // Silent already, and yet the last to be given up.
     expect((await fleet.resolve("tiny"))?.readyReplicas).toBe(0);
+    expect(told.at(-1)?.replicas[0]?.ready).toBe(true);
+    clock.advance(1);
     expect(told.at(-1)?.replicas[0]?.ready).toBe(false);
     expect(clock.pendingTimers).toBe(0);
     await fleet.accept(report({ seq: 2 }));
