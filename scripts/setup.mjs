@@ -47,7 +47,7 @@ const installWanted = () =>
 export async function install() {
   const wanted = installWanted();
   if (existsSync(INSTALL_STAMP) && readFileSync(INSTALL_STAMP, "utf8") === wanted) return;
-  say("Installing dependencies (npm ci)...");
+  say("Installing dependencies (npm ci); it prints nothing for a minute or more...");
   await run("Installing dependencies", "npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"]);
   writeFileSync(INSTALL_STAMP, wanted);
 }

@@ -2,6 +2,7 @@
 // backend host with the embedded demo model as children, and stays in front of them.
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import path from "node:path";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -19,7 +20,7 @@ Installs and builds what is missing, then starts an edge, a backend host and the
   --admin-port N    admin and host reports, loopback only  (8081)
   --metrics-port N  Prometheus metrics, loopback only      (9090)
   --backend-port N  the backend host, loopback only        (8090)
-  --data DIR        database, journal, keys, logs' state   (.steerage)
+  --data DIR        database, journal, keys, configuration (.steerage)
   --json            one JSON line on stdout when ready, nothing else there
   --help            this text
 
@@ -61,7 +62,24 @@ function readOptions() {
   return { ports, data: path.resolve(values.data), json: values.json };
 }
 
+/** A taken port is told before anything starts, with the way out. */
+async function checkPorts(ports) {
+  for (const [name, port] of Object.entries(ports)) {
+    const fault = await new Promise((resolve) => {
+      const probe = createServer().once("error", resolve);
+      probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(null)));
+    });
+    if (fault === null) continue;
+    const flag = name === "public" ? "--port" : `--${name}-port`;
+    throw new SetupError(
+      `127.0.0.1:${port} cannot be used (${fault.code}). Stop what runs there, perhaps an earlier 'npm run up', ` +
+        `or choose another port: npm run up -- ${flag} N`,
+    );
+  }
+}
+
 async function startStack({ ports, data, json }) {
+  await checkPorts(ports);
   mkdirSync(data, { recursive: true, mode: 0o700 });
   const files = writeConfigs({ ports, data });
   await command("edge/node/main.js", ["migrate", "--config", files.edge]);
@@ -73,11 +91,13 @@ async function startStack({ ports, data, json }) {
   stack.start("backend", "backend/main.js", ["serve", "--config", files.host], { STEERAGE_HOST_TOKEN: token });
   const metricsUrl = `http://127.0.0.1:${ports.metrics}/metrics`;
   await stack.untilReady(metricsUrl);
-  announce({ ports, metricsUrl, apiKey, json });
+  announce({ ports, data, metricsUrl, apiKey, json });
   process.exitCode = await stack.ended;
 }
 
-const write = (file, document) => writeFileSync(file, `${JSON.stringify(document, null, 2)}\n`, { mode: 0o600 });
+const NOTE = "# Written by 'npm run up' at every start: copy it to change it.";
+const write = (file, document) =>
+  writeFileSync(file, `${NOTE}\n${JSON.stringify(document, null, 2)}\n`, { mode: 0o600 });
 /** JSON is YAML, so no library is needed to write what the programs read as YAML. */
 function writeConfigs({ ports, data }) {
   const edge = path.join(data, "edge.yaml");
@@ -217,12 +237,13 @@ class Stack {
   }
 }
 
-function announce({ ports, metricsUrl, apiKey, json }) {
+function announce({ ports, data, metricsUrl, apiKey, json }) {
   const baseUrl = `http://127.0.0.1:${ports.public}/v1`;
   const adminUrl = `http://127.0.0.1:${ports.admin}`;
-  const hint = "The API key was shown when it was made. Another one: npx steerage keys create --project demo --json";
+  const elsewhere = data === path.join(ROOT, ".steerage") ? "" : ` --data '${data}'`;
+  const hint = `was shown when it was made. Another one: npx steerage keys create --project ${PROJECT}${elsewhere}`;
   if (json) {
-    if (apiKey === null) say(hint);
+    if (apiKey === null) say(`The API key ${hint}`);
     const line = {
       ready: true,
       base_url: baseUrl,
@@ -236,13 +257,14 @@ function announce({ ports, metricsUrl, apiKey, json }) {
     return;
   }
   const curl = (steering) =>
-    `curl ${baseUrl}/chat/completions -H 'Authorization: Bearer ${apiKey ?? "$STEERAGE_KEY"}' -H 'Content-Type: application/json' \\\n` +
+    `curl ${baseUrl}/chat/completions -H "Authorization: Bearer ${apiKey ?? "$STEERAGE_KEY"}" -H 'Content-Type: application/json' \\\n` +
     `  -d '{"model":"${MODEL}","messages":[{"role":"user","content":"Tell me a story."}],"max_tokens":60${steering}}'`;
   process.stdout.write(`
 Steerage is ready.
 
   base URL  ${baseUrl}
   API key   ${apiKey ?? hint}
+  overview  http://127.0.0.1:${ports.public}/
   metrics   ${metricsUrl}
 
 A plain answer:
