@@ -232,7 +232,10 @@ function readToken(file: string): string {
   try {
     text = readFileSync(file, "utf8").trim();
   } catch (error) {
-    throw new ConfigError(`token_file cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConfigError(
+      `token_file cannot be read: ${reason}. It holds the token that \`steerage hosts enroll\` on the edge gave.`,
+    );
   }
   if (text === "") throw new ConfigError(`token_file ${file} is empty`);
   return text;
@@ -267,7 +270,9 @@ export function isLoopback(host: string): boolean {
 function faultsOf(config: HostConfig): string[] {
   const faults: string[] = [];
   if (config.servers.length > 0 && config.token === null)
-    faults.push("token: needed to report to `servers`; set token, token_file or STEERAGE_HOST_TOKEN");
+    faults.push(
+      "token: needed to report to `servers`; set token, token_file or STEERAGE_HOST_TOKEN to what `steerage hosts enroll` gave",
+    );
   if (!config.insecure && !isLoopback(config.listenAddress.address))
     faults.push("listen: plain HTTP off loopback needs `insecure: true`");
   for (const server of config.servers) {

@@ -1,10 +1,14 @@
 import { type Dispatcher, request } from "undici";
+import { z } from "zod";
 import { type Answer, answerSchema } from "../../shared/protocol/answer.ts";
 import type { Report } from "../../shared/protocol/report.ts";
 
 const REPORTS_PATH = "/agent/v1/reports";
 const DELIVERY_TIMEOUT_MS = 5_000;
 const MAX_ANSWER_LENGTH = 8 * 2 ** 20;
+const MAX_WORDS_LENGTH = 300;
+
+const refusalSchema = z.object({ error: z.object({ message: z.string() }) });
 
 /** Sends one report to one edge. Rejects with a message that is fit for the log and holds no secret. */
 export async function deliverReport(options: {
@@ -20,17 +24,34 @@ export async function deliverReport(options: {
     signal: AbortSignal.timeout(DELIVERY_TIMEOUT_MS),
     dispatcher: options.dispatcher,
   });
-  if (response.statusCode !== 200) {
-    await response.body.dump();
-    if (response.statusCode === 401) throw new Error("the edge refused the enrolment token");
-    throw new Error(`the edge answered with status ${response.statusCode}`);
-  }
+  const text = await textOf(response.body);
+  if (response.statusCode !== 200) throw new Error(refusalText(response.statusCode, text));
+  return answerSchema.parse(JSON.parse(text));
+}
+
+async function textOf(body: AsyncIterable<Uint8Array>): Promise<string> {
   let text = "";
   const decoder = new TextDecoder();
-  const body: AsyncIterable<Uint8Array> = response.body;
   for await (const chunk of body) {
     text += decoder.decode(chunk, { stream: true });
     if (text.length > MAX_ANSWER_LENGTH) throw new Error("the edge's answer is too long");
   }
-  return answerSchema.parse(JSON.parse(text));
+  return text;
+}
+
+/** The edge's refusal with its own words, and what to do about it where that is known. */
+function refusalText(status: number, text: string): string {
+  if (status === 401)
+    return "the edge refused the enrolment token; 'steerage hosts enroll' on the edge's machine makes a new one";
+  if (status === 403)
+    return "the enrolment token is another host's; 'steerage hosts enroll' with this node_id makes one for this host";
+  return `the edge answered with status ${status}${wordsOf(text)}`;
+}
+
+function wordsOf(text: string): string {
+  try {
+    return `: ${refusalSchema.parse(JSON.parse(text)).error.message.slice(0, MAX_WORDS_LENGTH)}`;
+  } catch {
+    return "";
+  }
 }
