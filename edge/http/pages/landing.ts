@@ -93,7 +93,7 @@ function modelItem(model: ServedModel) {
 }
 
 const steeringText = (saeId: string): string =>
-  `,\n       "steering": {"sae_id": ${JSON.stringify(saeId)}, "features": [{"index": 0, "strength": 10}]}`;
+  `,\n       "steering": {"sae_id": ${JSON.stringify(saeId)},\n         "features": [{"index": 0, "strength": 10}]}`;
 
 function curlText(baseUrl: string, model: string, more: string): string {
   const showHeaders = more === "" ? "" : "-i ";

@@ -140,7 +140,7 @@ function summaryOf({ usage, attempts }: ProofSides): string {
   }
   for (const sums of attempts.values()) computed += sums.promptTokens + sums.completionTokens;
   return (
-    `The ledger agrees in ${usage.size} hours: ${requests} requests, ${tokens} tokens billed, ` +
+    `The ledger agrees in ${usage.size} ${usage.size === 1 ? "hour" : "hours"}: ${requests} requests, ${tokens} tokens billed, ` +
     `${nanoUsd} nano-dollars; ${computed} tokens reported by hosts.`
   );
 }
