@@ -1,6 +1,7 @@
 import type { NativeModel, NativeSae } from "../native/binding.ts";
 import type { Fidelity } from "../../shared/protocol/report.ts";
 import type { AttachedSae } from "../sae/attached-sae.ts";
+import type { FeatureNote } from "../sae/feature-metadata.ts";
 import type { SaeArchitecture, SaeFormat } from "../sae/sae-files.ts";
 import type { ChatPrompter } from "./openai/chat-prompt.ts";
 
@@ -10,6 +11,8 @@ export interface LoadedSae extends AttachedSae {
   /** Null where there was no text to measure it on. */
   readonly fidelity: Fidelity | null;
   readonly about: SaeOrigin;
+  /** What is known of its features. */
+  readonly notes: ReadonlyMap<number, FeatureNote>;
 }
 
 /** Where an SAE comes from, and what was made of it on the way, for descriptions. */

@@ -147,6 +147,12 @@ export const ERRORS = {
     "Between edge and host only: check enrolment and clocks.",
   ),
   permission_denied: final(403, "permission_error", "This key may not do that.", "Ask the operator."),
+  sae_not_found: final(
+    404,
+    "not_found_error",
+    "The SAE does not exist or is not served here.",
+    "`GET /v1/saes` lists what there is.",
+  ),
   model_not_found: final(
     404,
     "not_found_error",

@@ -11,6 +11,8 @@ import { readChatRequest } from "../openai/chat-request.ts";
 import { readCompletionRequest } from "../openai/completion-request.ts";
 import { readEmbeddingRequest } from "../openai/embedding-request.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
+import type { FeatureRanker } from "../saes/feature-ranker.ts";
+import { answerSaeCall, isSaePath, saeMethod } from "../saes/sae-routes.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
 import { isStrict, labelOf, saltOf, type Exchange } from "./exchange.ts";
 import { answerGeneration, type GenerationDeps } from "./generation-answer.ts";
@@ -21,6 +23,7 @@ export interface EngineServerDeps {
   readonly model: EngineModel;
   readonly generation: GenerationDeps;
   readonly embedding: EmbeddingDeps;
+  readonly ranker: Pick<FeatureRanker, "rank">;
   readonly hub: EventHub;
   readonly logger: Logger;
   readonly maxBodyBytes: number;
@@ -86,6 +89,9 @@ export class EngineServer {
       if (route !== undefined) {
         allowOnly("POST", request, response);
         await this.#infer(route, request, response);
+      } else if (isSaePath(path)) {
+        allowOnly(saeMethod(path), request, response);
+        await this.#answerSaes(request, response);
       } else if (path === HEALTH_PATH) {
         allowOnly("GET", request, response);
         sendJson(response, this.#draining ? 503 : 200, { status: this.#draining ? "draining" : "ok" });
@@ -135,6 +141,20 @@ export class EngineServer {
       case "/v1/embeddings":
         return await answerEmbeddings(readEmbeddingRequest(body, model, strict), exchange, embedding);
     }
+  }
+
+  /** What is known of the SAEs: no slot, no account. */
+  async #answerSaes(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { model, ranker, maxBodyBytes } = this.#deps;
+    const left = new AbortController();
+    response.once("close", () => left.abort());
+    const call = {
+      method: request.method ?? "GET",
+      url: request.url ?? "",
+      body: async () => readRequestBody(await readBody(request, maxBodyBytes)),
+      gone: left.signal,
+    };
+    sendJson(response, 200, await answerSaeCall(call, { model, ranker }));
   }
 
   #streamEvents(response: ServerResponse): void {

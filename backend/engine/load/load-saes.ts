@@ -3,7 +3,7 @@ import type { Logger } from "../../../shared/logging/logger.ts";
 import type { FidelityCheck } from "../../inspect/fidelity-check.ts";
 import type { ModelInfo, NativeAddon } from "../../native/binding.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
-import { readRecordedMaxima } from "../../sae/feature-maxima.ts";
+import { readFeatureNotes, recordedMaxima } from "../../sae/feature-metadata.ts";
 import { placeOnModel } from "../../sae/place-on-model.ts";
 import { readSaeFolder } from "../../sae/read-sae-folder.ts";
 import type { LoadedSae } from "../engine-model.ts";
@@ -45,7 +45,7 @@ export async function loadSaes(saes: EngineOptions["saes"], deps: LoadDeps): Pro
       continue;
     }
     const { featureCount, embeddingWidth } = config;
-    const recordedMaxima = await readRecordedMaxima(path);
+    const notes = await readFeatureNotes(path);
     loaded.push({
       id,
       digest,
@@ -54,7 +54,8 @@ export async function loadSaes(saes: EngineOptions["saes"], deps: LoadDeps): Pro
       featureCount,
       embeddingWidth,
       decoderRows,
-      recordedMaxima,
+      recordedMaxima: recordedMaxima(notes),
+      notes,
       native,
       fidelity,
       about: { format: config.format, architecture: config.architecture, folds: files.folds, folder: path },

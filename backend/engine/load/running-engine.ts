@@ -6,6 +6,7 @@ import type { EmbeddingRuns } from "../embedding/embedding-runs.ts";
 import type { LoadedSae } from "../engine-model.ts";
 import type { LoadReporter } from "../events/load-reporter.ts";
 import type { EngineServer } from "../http/engine-server.ts";
+import type { FeatureRanker } from "../saes/feature-ranker.ts";
 import type { EngineLoop } from "../loop/engine-loop.ts";
 
 export interface EngineParts {
@@ -13,6 +14,7 @@ export interface EngineParts {
   readonly loop: EngineLoop;
   readonly runs: EmbeddingRuns;
   readonly queue: EmbeddingQueue;
+  readonly ranker: Pick<FeatureRanker, "close">;
   readonly context: NativeContext;
   readonly saes: readonly LoadedSae[];
   readonly native: NativeModel;
@@ -62,6 +64,7 @@ export class RunningEngine {
     while (this.#parts.runs.running().length > 0) {
       await new Promise<void>((resolve) => clock.after(DRAIN_POLL_MS, resolve));
     }
+    await this.#parts.ranker.close();
     await server.close();
     reporter.stop();
     await context.dispose();

@@ -18,6 +18,7 @@ import { RateMeter } from "../events/rate-meter.ts";
 import { EngineServer } from "../http/engine-server.ts";
 import { EngineLoop } from "../loop/engine-loop.ts";
 import { ChatPrompter } from "../openai/chat-prompt.ts";
+import { FeatureRanker } from "../saes/feature-ranker.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
 import { HooksRefused } from "./hooks-refused.ts";
 import { loadSaes, type LoadedSaes } from "./load-saes.ts";
@@ -91,8 +92,14 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     saes,
     randomSeed: () => randomInt(0, MAX_SEED + 1),
   };
+  const ranker = new FeatureRanker({
+    native,
+    context: { threads, flashAttention: options.flash_attention, kvType: options.kv_cache_type },
+    contextLength: size.contextLength,
+  });
   const server = new EngineServer({
     model,
+    ranker,
     generation: {
       loop,
       modelName: options.model,
@@ -107,7 +114,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   });
   reporter.start();
   logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
-  return new RunningEngine({ server, loop, runs, queue, context, saes, native, reporter, clock, logger });
+  return new RunningEngine({ server, loop, runs, queue, ranker, context, saes, native, reporter, clock, logger });
 }
 
 function openContext(

@@ -20,6 +20,7 @@ const sae: LoadedSae = {
   native: { featureCount: 4, embeddingWidth: 4, encode: () => new Float32Array(4), dispose: () => undefined },
   fidelity: null,
   about: { format: "saelens", architecture: "jumprelu", folds: [], folder: "/saes/s" },
+  notes: new Map(),
 };
 let native = new ScriptedModel();
 let model: EngineModel;

@@ -1,0 +1,113 @@
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import { ResidualReader, type ReaderOptions } from "../../inspect/residual-reader.ts";
+import type { NativeModel } from "../../native/binding.ts";
+import type { LoadedSae } from "../engine-model.ts";
+import { FeatureRanking, MAX_RANKED_TOKENS, type RankedFeature, type RankRequest } from "./feature-rank.ts";
+
+/** Rankings that may wait for their turn. */
+const MAX_WAITING = 4;
+/** Rows encoded at a time: a large SAE must not hold the event loop for seconds. */
+const ROWS_AT_ONCE = 16;
+
+export interface RankerDeps {
+  readonly native: NativeModel;
+  readonly context: Omit<ReaderOptions, "contextTokens">;
+  /** Longest text in tokens. */
+  readonly contextLength: number;
+}
+
+interface TokenText {
+  readonly side: "positive" | "negative";
+  readonly tokens: Int32Array;
+}
+
+/** Runs texts through the model in a context of its own, one ranking at a time, beside everybody's answers. */
+export class FeatureRanker {
+  readonly #deps: RankerDeps;
+  #last: Promise<unknown> = Promise.resolve();
+  #waiting = 0;
+  #closed = false;
+
+  constructor(deps: RankerDeps) {
+    this.#deps = deps;
+  }
+
+  /** Throws an ApiError for texts that are too long, or when too many rankings wait. `gone` ends it early. */
+  async rank(sae: LoadedSae, request: RankRequest, gone: AbortSignal): Promise<RankedFeature[]> {
+    const texts = this.#tokenized(request);
+    if (this.#closed) throw new ApiError("draining", { source: "backend" });
+    if (this.#waiting > MAX_WAITING) throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds: 5 });
+    this.#waiting += 1;
+    const turn = this.#last.then(() => this.#run(sae, texts, request.limit, gone));
+    this.#last = turn.catch(() => undefined);
+    try {
+      return await turn;
+    } finally {
+      this.#waiting -= 1;
+    }
+  }
+
+  /** Resolves when nothing runs any more; what waits is refused. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#last;
+  }
+
+  #tokenized({ positive, negative }: RankRequest): TokenText[] {
+    const { native, contextLength } = this.#deps;
+    let total = 0;
+    const tokenize = (side: TokenText["side"]) => (text: string, place: number) => {
+      const tokens = native.tokenize(text, true, true);
+      total += tokens.length;
+      const param = `${side}[${place}]`;
+      if (tokens.length === 0) throw new ApiError("invalid_value", { message: `'${param}' has no tokens.`, param });
+      if (tokens.length >= contextLength) {
+        throw new ApiError("context_length_exceeded", {
+          message: `'${param}' has ${tokens.length} tokens, but the model's window is ${contextLength}.`,
+          param,
+        });
+      }
+      return { side, tokens };
+    };
+    const texts = [...positive.map(tokenize("positive")), ...negative.map(tokenize("negative"))];
+    if (total <= MAX_RANKED_TOKENS) return texts;
+    throw new ApiError("invalid_value", {
+      message: `The texts have ${total} tokens together; at most ${MAX_RANKED_TOKENS} are ranked.`,
+      param: "positive",
+    });
+  }
+
+  async #run(sae: LoadedSae, texts: readonly TokenText[], limit: number, gone: AbortSignal): Promise<RankedFeature[]> {
+    if (this.#closed) throw new ApiError("draining", { source: "backend" });
+    const { native, context } = this.#deps;
+    const contextTokens = Math.max(...texts.map(({ tokens }) => tokens.length));
+    const reader = await ResidualReader.open(native, { ...context, contextTokens });
+    try {
+      const ranking = new FeatureRanking(sae.featureCount);
+      for (const { side, tokens } of texts) {
+        if (gone.aborted || this.#closed) throw new ApiError("draining", { source: "backend" });
+        ranking.add(side, await this.#encoded(reader, sae, tokens));
+      }
+      return ranking.ranked(limit);
+    } finally {
+      await reader.dispose();
+    }
+  }
+
+  /** The row of a beginning-of-text token says nothing about the text, unless there is no other. */
+  async #encoded(reader: ResidualReader, sae: LoadedSae, tokens: Int32Array): Promise<Float32Array[]> {
+    const rows = await reader.rows(tokens, sae.layer);
+    const skipped = rows.length > 1 && tokens[0] === this.#deps.native.info.bosToken ? 1 : 0;
+    const { embeddingWidth: width, featureCount } = sae;
+    const encoded: Float32Array[] = [];
+    for (let start = skipped; start < rows.length; start += ROWS_AT_ONCE) {
+      const some = rows.slice(start, start + ROWS_AT_ONCE);
+      const joined = new Float32Array(some.length * width);
+      some.forEach((row, place) => joined.set(row, place * width));
+      const values = sae.native.encode(joined);
+      some.forEach((_, place) => encoded.push(values.subarray(place * featureCount, (place + 1) * featureCount)));
+      await new Promise<void>((resolve) => setImmediate(resolve));
+    }
+    return encoded;
+  }
+}
