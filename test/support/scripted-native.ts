@@ -221,6 +221,17 @@ function sensedRows({ job, sampled }: ScriptedJob): SensedRows[] {
 
 const chatSchema = z.object({ messages: z.array(z.object({ role: z.string(), content: z.string() })) });
 
+const CALL_START = "<tool_call>\n";
+const CALL_END = "}\n</tool_call>";
+
+/** Text that still grows, without what may be the beginning of a mark. */
+function withoutBegun(text: string, mark: string): string {
+  for (let length = Math.min(text.length, mark.length - 1); length > 0; length -= 1) {
+    if (mark.startsWith(text.slice(-length))) return text.slice(0, -length);
+  }
+  return text;
+}
+
 /** ChatML over the byte vocabulary. A message with the text "REFUSE" is one that this template does not take. */
 class ScriptedChat implements NativeChat {
   readonly #thinks: boolean;
@@ -250,15 +261,18 @@ class ScriptedChat implements NativeChat {
   parse(text: string, partial: boolean): string {
     const thought = /^<think>(.*?)(<\/think>|$)/su.exec(text);
     const rest = text.slice(thought?.[0].length ?? 0);
-    const [content = "", ...calls] = rest.split("<tool_call>\n");
+    const [content = "", ...calls] = rest.split(CALL_START);
     const toolCalls = calls.map((call) => {
       const read = /^\{"name": ?"(\w+)", ?"arguments": ?(.*?)(\}\n<\/tool_call>\n?|$)/su.exec(call);
       if (read === null || (!partial && read[3] === "")) throw nativeError("template_failed", "unparsed");
-      return { type: "function", function: { name: read[1], arguments: read[2] } };
+      return {
+        type: "function",
+        function: { name: read[1], arguments: read[3] === "" ? withoutBegun(read[2] ?? "", CALL_END) : read[2] },
+      };
     });
     return JSON.stringify({
       role: "assistant",
-      content,
+      content: partial && calls.length === 0 ? withoutBegun(content, CALL_START) : content,
       ...(thought === null ? {} : { reasoning_content: thought[1] }),
       ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
     });
