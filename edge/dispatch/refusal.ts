@@ -20,6 +20,11 @@ export function refusalOf(error: ApiError): Refusal {
   };
 }
 
+/** A mistake of the request itself, rather than a limit, a machine or time that stood against it. */
+export function isCallersFault({ status }: Refusal): boolean {
+  return status >= 400 && status < 500 && status !== 408 && status !== 429;
+}
+
 export function refusalHeaders(refusal: Refusal): Record<string, string> {
   const headers: Record<string, string> = {
     "content-type": "application/json; charset=utf-8",

@@ -12,7 +12,7 @@ import { ClientAnswer } from "./client-answer.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { rateLimitHeaders } from "./rate-limit-headers.ts";
-import { refusalOf, type Refusal } from "./refusal.ts";
+import { isCallersFault, refusalOf, type Refusal } from "./refusal.ts";
 import { Relay } from "./relay.ts";
 import type { RelayResult } from "./relay-result.ts";
 import type { HeldReservation, Reservations } from "./reservations.ts";
@@ -313,7 +313,8 @@ export class RequestRun {
     const attempts = this.#endedAttempts();
     const last = attempts.at(-1);
     const counts = last === undefined || last.unbilledReason !== null ? NO_TOKENS : last.counts;
-    const own = { counts, costNanoUsd: costNanoUsd(counts, this.#priced.price) };
+    const uncounted = ending.refusal !== null && isCallersFault(ending.refusal) && counts === NO_TOKENS;
+    const own = { counts, costNanoUsd: costNanoUsd(counts, this.#priced.price), uncounted };
     if (last?.awaitReport === true) this.#reservations.settleByReport(held, own);
     else this.#reservations.settle(held, own);
     if (!this.#opened) {
@@ -322,6 +323,8 @@ export class RequestRun {
       if (ending.outcome === "shed" || ending.outcome === "failed") return;
       this.#open();
     }
+    // A machine that refuses counts the request among those it ended and reports it, so the attempt has its row of
+    // zeros for the proof even where the fault was the caller's.
     const answered = this.#attempts.at(-1);
     ledger.settle({
       requestId: this.#request.requestId,
@@ -392,7 +395,8 @@ export class RequestRun {
   }
 
   #logFailure(target: ReplicaTarget, attempt: number, result: RelayResult): void {
-    this.#deps.logger.warn("an attempt failed", {
+    const refused = result.claimResult === "refused";
+    this.#deps.logger[refused ? "info" : "warn"](refused ? "a machine refused a request" : "an attempt failed", {
       request_id: this.#request.requestId,
       attempt,
       backend: target.backend,

@@ -12,6 +12,8 @@ export interface HeldReservation {
 export interface Spent {
   readonly counts: TokenCounts;
   readonly costNanoUsd: bigint;
+  /** The request counts for no rate limit. */
+  readonly uncounted?: boolean;
 }
 
 interface Open {
@@ -42,13 +44,14 @@ export class Reservations {
     return this.#open.size;
   }
 
-  settle(held: HeldReservation, { counts, costNanoUsd }: Spent): void {
+  settle(held: HeldReservation, { counts, costNanoUsd, uncounted }: Spent): void {
     const settled = this.#limits.settle({
       account: held.account,
       reservationId: held.reservationId,
       totalTokens: counts.promptTokens + counts.completionTokens,
       completionTokens: counts.completionTokens,
       costNanoUsd: costNanoUsd.toString(),
+      ...(uncounted === true ? { uncounted } : {}),
     });
     settled.catch((thrown: unknown) =>
       this.#logger.error("a reservation could not be settled", { request_id: held.requestId }, thrown),

@@ -5,7 +5,7 @@ import type {
   ScopeLimits,
   SettleReservation,
 } from "../ports/limits.ts";
-import { IDLE_RATE, requestsLeft, takeRequest, WINDOW_MS, type RequestRate } from "./request-rate.ts";
+import { IDLE_RATE, requestsLeft, takeRequest, WINDOW_MS, withoutOneRequest, type RequestRate } from "./request-rate.ts";
 import { fullBucket, refilled, settleTokens, takeTokens, tokensLeft, type TokenBucket } from "./token-bucket.ts";
 
 export interface LimitDefaults {
@@ -35,7 +35,11 @@ interface EffectiveScope {
 }
 
 interface Reservation {
-  readonly scopes: readonly { readonly id: string; readonly tokensPerMinute: number | null }[];
+  readonly scopes: readonly {
+    readonly id: string;
+    readonly requestsPerMinute: number | null;
+    readonly tokensPerMinute: number | null;
+  }[];
   readonly tokens: number;
   readonly costNanoUsd: bigint;
   readonly expiresAtMs: number;
@@ -115,7 +119,7 @@ export class AccountLimits {
       state.reservedNanoUsd += costNanoUsd;
     }
     this.#reservations.set(request.requestId, {
-      scopes: scopes.map(({ id, tokensPerMinute }) => ({ id, tokensPerMinute })),
+      scopes: scopes.map(({ id, requestsPerMinute, tokensPerMinute }) => ({ id, requestsPerMinute, tokensPerMinute })),
       tokens,
       costNanoUsd,
       expiresAtMs: nowMs + this.#defaults.reservationTtlMs,
@@ -130,8 +134,10 @@ export class AccountLimits {
     if (reservation === undefined) return;
     this.#reservations.delete(settlement.reservationId);
     const costNanoUsd = BigInt(settlement.costNanoUsd);
-    for (const { id, tokensPerMinute } of reservation.scopes) {
+    for (const { id, requestsPerMinute, tokensPerMinute } of reservation.scopes) {
       const state = this.#scope(id);
+      if (settlement.uncounted === true && requestsPerMinute !== null)
+        state.rate = withoutOneRequest(state.rate, requestsPerMinute);
       if (!reservation.isExpired) state.reservedNanoUsd -= reservation.costNanoUsd;
       state.spentNanoUsd += costNanoUsd;
       if (tokensPerMinute === null || state.bucket === null) continue;

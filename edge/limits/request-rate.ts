@@ -25,6 +25,11 @@ export function takeRequest(
   return waitMs <= ROUNDING_MS ? { ok: true, rate: { arrivalMs } } : { ok: false, waitMs };
 }
 
+/** The state as if one request of the past had not been made. */
+export const withoutOneRequest = (rate: RequestRate, perMinute: number): RequestRate => ({
+  arrivalMs: rate.arrivalMs - WINDOW_MS / perMinute,
+});
+
 /** Requests that could be made now, and the time until all of the window's are free again. */
 export function requestsLeft(
   rate: RequestRate,

@@ -46,6 +46,8 @@ export interface SettleReservation {
   readonly completionTokens: number;
   /** Decimal text. */
   readonly costNanoUsd: string;
+  /** Refused for the caller's own fault before anything was computed: the request does not count either. */
+  readonly uncounted?: boolean;
 }
 
 /** Owner of the rate buckets and budgets of an account; pure state behind it, one per account. */
