@@ -26,12 +26,21 @@ export function storeOptions(loaded: LoadedConfig, logger: Logger = commandLogge
   };
 }
 
-/** Runs a command's work on a store that is migrated before and closed after. */
-export function withStore<Result>(
+/**
+ * Runs a command's work on a store that is migrated before and closed after. A database that had to be made is told on
+ * standard error: it may be that another one was meant.
+ */
+export async function withStore<Result>(
   loaded: LoadedConfig,
   work: (store: ClosableStore) => Promise<Result>,
 ): Promise<Result> {
-  return using(openCommandStore(storeOptions(loaded)), work);
+  const isNew = !(await databaseExists(loaded.databaseUrl));
+  const result = await using(openCommandStore(storeOptions(loaded)), work);
+  const file = databaseFile(loaded.databaseUrl);
+  if (isNew && file !== null) {
+    process.stderr.write(`A new database was made at ${file}; --data or --config names another one.\n`);
+  }
+  return result;
 }
 
 /** The same for a command that only reads: it makes no database and changes none. */

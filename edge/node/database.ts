@@ -66,7 +66,7 @@ export async function migrateDatabase(
   const file = databaseFile(options.databaseUrl);
   let client: Client | null = null;
   try {
-    if (file !== null) await mkdir(path.dirname(file), { recursive: true });
+    if (file !== null) await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     const opened = file === null ? connectServer(options) : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
     client = opened;
     const report = await migrate(opened, migrations ?? (await readMigrations()), {
