@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { duration, optionalDuration, optionalSize, size } from "../shared/config/units.ts";
+import { SCRAPED_ENGINES } from "./fleet/scraped-load.ts";
 import { LOG_LEVELS } from "../shared/logging/logger.ts";
 
 /** What environment names of the edge start with: `STEERAGE_AUTH__DEFAULT_RPM`. */
@@ -192,6 +193,8 @@ const routerSchema = z.strictObject({
     .default(true)
     .describe("Whether replicas are asked for usage in streams when the caller did not ask."),
   timeouts: timeoutsSchema.prefault({}).describe("Time limits of one request."),
+  scrape_interval: duration("1s").describe("How often the metrics pages of static endpoints are read; 0 is never."),
+  scrape_timeout: duration("1s").describe("Time for one such page."),
   session_header: z
     .string()
     .min(1)
@@ -216,6 +219,10 @@ const endpointSchema = z
     weight: z.number().gt(0).default(1).describe("Scales its capacity among those of the same priority."),
     priority: z.int().default(0).describe("Lower is tried first; a higher one only when those below are unavailable."),
     slots: z.int().min(1).default(8).describe("Requests it can work on at the same time."),
+    engine: z
+      .enum(SCRAPED_ENGINES)
+      .default("")
+      .describe("Decides what its metrics are called. Empty means vLLM's names."),
     api_key_env: z.string().min(1).optional().describe("Environment variable that holds the key to send there."),
     insecure: z.boolean().default(false).describe("Allows plain HTTP to an address that is not loopback."),
   })

@@ -1,5 +1,6 @@
 import type { ReplicaDigest } from "../ports/coordinator.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
+import type { ScrapedLoad } from "./scraped-load.ts";
 import type { StaticEndpoint } from "./settings.ts";
 
 /** Both spellings of an address work: the origin, and the base URL that OpenAI clients take. */
@@ -7,8 +8,25 @@ export function originOf(url: string): string {
   return url.replace(/\/+$/, "").replace(/\/v1$/, "");
 }
 
-/** One model of a static endpoint as a replica. It sends no reports, so only our own count of it is known. */
-export function endpointDigest(endpoint: StaticEndpoint, model: string): ReplicaDigest {
+/** The share of KV cells in use is told in these. */
+const CELLS = 1_000;
+
+/** What a metrics page said, and when, by our wall clock. */
+export interface ScrapedEndpoint {
+  readonly loads: ReadonlyMap<string, ScrapedLoad>;
+  readonly atMs: number;
+}
+
+/**
+ * One model of a static endpoint as a replica. It sends no reports; where its metrics cannot be read either, only our
+ * own count of it is known.
+ */
+export function endpointDigest(
+  endpoint: StaticEndpoint,
+  model: string,
+  scraped: ScrapedEndpoint | null = null,
+): ReplicaDigest {
+  const load = scraped?.loads.get(model) ?? null;
   return {
     target: {
       key: `${endpoint.id}/${model}`,
@@ -22,12 +40,12 @@ export function endpointDigest(endpoint: StaticEndpoint, model: string): Replica
     ready: true,
     draining: false,
     slots: endpoint.slots,
-    reportedInFlight: null,
+    reportedInFlight: load?.inFlight ?? null,
     reportedInFlightOfThisEdge: null,
-    waiting: 0,
-    reportedAtMs: null,
-    freeKvCells: 0,
-    totalKvCells: 0,
+    waiting: load?.waiting ?? 0,
+    reportedAtMs: load === null ? null : (scraped?.atMs ?? null),
+    freeKvCells: load === null || load.kvUse === null ? 0 : Math.round(CELLS * (1 - load.kvUse)),
+    totalKvCells: load === null || load.kvUse === null ? 0 : CELLS,
     contextLength: null,
     capabilities: Object.values(CAPABILITY_OF_ROUTE),
     saes: [],

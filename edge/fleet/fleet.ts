@@ -4,10 +4,11 @@ import type { AttachedSae, Report } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Coordinator, ReplicaDigest } from "../ports/coordinator.ts";
 import type { Fleet, HostState, ServedModel } from "../ports/fleet.ts";
-import { endpointDigest } from "./endpoint-digest.ts";
+import { endpointDigest, type ScrapedEndpoint } from "./endpoint-digest.ts";
 import { hostState, isNewer, replicaDigest, type HostRecord } from "./host-record.ts";
 import { resolveName, servedModel } from "./served-models.ts";
 import type { FleetMemory } from "./fleet-memory.ts";
+import type { ScrapedLoad } from "./scraped-load.ts";
 import type { FleetSettings } from "./settings.ts";
 
 export interface FleetDeps {
@@ -44,6 +45,7 @@ export class InProcessFleet implements Fleet {
   readonly #memory: FleetMemory | null;
   readonly #startedAtMs: number;
   readonly #lost = new Set<string>();
+  readonly #scraped = new Map<string, ScrapedEndpoint>();
   readonly #silent = new Set<string>();
   /** When a host that could not be connected to is tried again. */
   readonly #unreachableUntilMs = new Map<string, number>();
@@ -122,6 +124,14 @@ export class InProcessFleet implements Fleet {
     return shares;
   }
 
+  /** What a static endpoint's metrics page said; null: what was known of it holds no more. */
+  scraped(endpointId: string, loads: ReadonlyMap<string, ScrapedLoad> | null): void {
+    if (loads === null && !this.#scraped.delete(endpointId)) return;
+    if (loads !== null) this.#scraped.set(endpointId, { loads, atMs: this.#clock.nowMs() });
+    this.#rebuild();
+    this.#pushSoon();
+  }
+
   /** Stops all timers. */
   close(): void {
     this.#cancelPush();
@@ -131,7 +141,12 @@ export class InProcessFleet implements Fleet {
   #rebuild(): void {
     const pools = new Map<string, PoolView>();
     const viewOf = (name: string): PoolView => {
-      const view = pools.get(name) ?? { replicas: [], saes: [], otherNames: new Set<string>(), silent: new Set<string>() };
+      const view = pools.get(name) ?? {
+        replicas: [],
+        saes: [],
+        otherNames: new Set<string>(),
+        silent: new Set<string>(),
+      };
       pools.set(name, view);
       return view;
     };
@@ -150,7 +165,7 @@ export class InProcessFleet implements Fleet {
     for (const endpoint of this.#settings.endpoints) {
       for (const model of endpoint.models) {
         const view = viewOf(endpoint.pool ?? model);
-        view.replicas.push(endpointDigest(endpoint, model));
+        view.replicas.push(endpointDigest(endpoint, model, this.#scraped.get(endpoint.id)));
         if (endpoint.pool !== null && endpoint.pool !== model) view.otherNames.add(model);
       }
     }
@@ -190,7 +205,9 @@ export class InProcessFleet implements Fleet {
     this.#cancelPush();
     this.#pushPending = false;
     if (this.#hosts.size > 0 && this.#shapeChanged())
-      this.#memory?.remember([...this.#hosts.values()].map(({ report }) => report).concat(...this.#remembered.values()));
+      this.#memory?.remember(
+        [...this.#hosts.values()].map(({ report }) => report).concat(...this.#remembered.values()),
+      );
     const told = [...this.#pools].map(([pool, { replicas }]) => this.#tell(pool, replicas));
     for (const pool of this.#pushedShapes.keys()) if (!this.#pools.has(pool)) told.push(this.#tell(pool, []));
     this.#pushedShapes.clear();
@@ -234,8 +251,7 @@ export class InProcessFleet implements Fleet {
         this.#logger.warn("host lost: it sends no reports", { host, silentMs });
       }
     }
-    for (const [host, untilMs] of this.#unreachableUntilMs)
-      if (untilMs <= nowMs) this.#unreachableUntilMs.delete(host);
+    for (const [host, untilMs] of this.#unreachableUntilMs) if (untilMs <= nowMs) this.#unreachableUntilMs.delete(host);
     // Who has not come back by now has probably left for good.
     if (nowMs - this.#startedAtMs >= lostAfterMs) this.#remembered.clear();
     this.#rebuild();

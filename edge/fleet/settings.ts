@@ -1,3 +1,5 @@
+import type { ScrapedEngine } from "./scraped-load.ts";
+
 /** A machine named by hand in the configuration: any OpenAI-compatible server. It sends no reports. */
 export interface StaticEndpoint {
   readonly id: string;
@@ -14,6 +16,8 @@ export interface StaticEndpoint {
   /** Lower is tried first. */
   readonly priority: number;
   readonly slots: number;
+  /** Decides what its metrics are called; vLLM's names where it is not given. */
+  readonly engine?: ScrapedEngine;
 }
 
 /** What the operator says of a model beyond what its machines report. */

@@ -3,6 +3,7 @@ import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings, type BandSettings }
 import { ceilingOf, type EdgeConfig } from "../config.ts";
 import type { HttpSettings } from "../deps.ts";
 import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../dispatch/settings.ts";
+import type { ScrapeSettings } from "../fleet/endpoint-scraper.ts";
 import type { FleetSettings } from "../fleet/settings.ts";
 import type { LimitDefaults } from "../limits/account-limits.ts";
 import type { Price } from "../ports/ledger.ts";
@@ -101,6 +102,7 @@ export function fleetSettings({ name, endpoints, models, control }: EdgeConfig):
       weight: endpoint.weight,
       priority: endpoint.priority,
       slots: endpoint.slots,
+      engine: endpoint.engine,
     })),
     models: Object.fromEntries(
       models.map((model) => [
@@ -114,6 +116,11 @@ export function fleetSettings({ name, endpoints, models, control }: EdgeConfig):
       ]),
     ),
   };
+}
+
+/** How the metrics pages of static endpoints are read. */
+export function scrapeSettings({ router }: EdgeConfig): ScrapeSettings {
+  return { everyMs: router.scrape_interval, timeoutMs: router.scrape_timeout };
 }
 
 /** `secret` reads an environment variable; an endpoint whose variable is not set is a fault of the operator. */

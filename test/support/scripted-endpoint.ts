@@ -34,6 +34,11 @@ export class ScriptedEndpoint {
         });
       });
       incoming.on("end", () => {
+        // The edge asks every endpoint for its load; this one has no such page.
+        if (incoming.url === "/metrics") {
+          outgoing.writeHead(404).end();
+          return;
+        }
         const request = { path: incoming.url ?? "", headers: incoming.headers, body, aborted };
         endpoint?.seen.push(request);
         endpoint?.script(request, outgoing);
