@@ -4,6 +4,12 @@ import { ATTEMPT_OUTCOMES, attachedSaeSchema } from "../../shared/protocol/repor
 /** Where an engine process tells its host about itself: NDJSON, one event a line, on the engine's own socket. */
 export const ENGINE_EVENTS_PATH = "/engine/v1/events";
 
+/**
+ * SAEs of a running engine, on the same socket: POST {id, path, layer?} attaches or swaps one, DELETE /{id} detaches
+ * it. Requests that run keep what they began with; a new `ready` event tells the list.
+ */
+export const ENGINE_SAES_PATH = "/engine/v1/saes";
+
 const count = z.int().min(0);
 
 /** First line of every connection, and again when something of it changes. */

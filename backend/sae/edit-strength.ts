@@ -23,17 +23,23 @@ export function resolveEdit(
   if (feature.when) checkFeatureIndex(sae, feature.when.index, `${param}.when.index`);
   const mode = feature.mode ?? "add";
   const unit = feature.unit ?? "raw";
-  const recordedMaximum = sae.recordedMaxima?.get(index) ?? null;
+  const recordedMaximum = recordedMaximumOf(sae, index);
   const raw = (feature.strength ?? 0) * factorOf(unit, index, sae, `${param}.unit`);
   const { strength, clamped } = clampEdit(mode, raw, recordedMaximum);
   return { index, mode, unit, strength, clamped, when: feature.when ?? setCondition };
 }
 
+/** A feature that was never seen active has no scale to share in. */
+function recordedMaximumOf(sae: AttachedSae, index: number): number | null {
+  const maximum = sae.recordedMaxima?.get(index) ?? 0;
+  return maximum > 0 ? maximum : null;
+}
+
 function factorOf(unit: CanonicalEdit["unit"], index: number, sae: AttachedSae, param: string): number {
   if (unit === "raw") return 1;
   if (unit === "max") {
-    const maximum = sae.recordedMaxima?.get(index);
-    if (maximum !== undefined) return maximum;
+    const maximum = recordedMaximumOf(sae, index);
+    if (maximum !== null) return maximum;
     throw new ApiError("invalid_steering", {
       message: `'${param}': no maximum of feature ${index} is recorded for ${sae.id}; state the strength as 'raw' or 'unit'.`,
       param,

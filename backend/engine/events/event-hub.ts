@@ -8,7 +8,7 @@ const MAX_UNHEARD = 10_000;
 
 /** Tells connected hosts about this engine. An account that nobody heard waits for the next connection. */
 export class EventHub {
-  readonly #ready: EngineReady;
+  #ready: EngineReady;
   readonly #sinks = new Set<EventSink>();
   #unheard: EngineEnded[] = [];
 
@@ -23,6 +23,12 @@ export class EventHub {
     this.#unheard = [];
     this.#sinks.add(sink);
     return () => this.#sinks.delete(sink);
+  }
+
+  /** What the engine is has changed: told to everybody who listens, and first to everybody who comes. */
+  announce(ready: EngineReady): void {
+    this.#ready = ready;
+    this.publish(ready);
   }
 
   publish(event: EngineEvent): void {

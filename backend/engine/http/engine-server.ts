@@ -3,16 +3,19 @@ import type { Socket } from "node:net";
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../../shared/openai/request-envelope.ts";
-import { ENGINE_EVENTS_PATH } from "../../ports/engine-events.ts";
+import { ENGINE_EVENTS_PATH, ENGINE_SAES_PATH } from "../../ports/engine-events.ts";
 import type { EngineModel } from "../engine-model.ts";
 import type { EventHub } from "../events/event-hub.ts";
 import { RequestAccount } from "../events/request-account.ts";
 import { readChatRequest } from "../openai/chat-request.ts";
 import { readCompletionRequest } from "../openai/completion-request.ts";
+import type { SaeManagement } from "../load/sae-management.ts";
 import { readEmbeddingRequest } from "../openai/embedding-request.ts";
+import type { GenerationPlan } from "../openai/generation-plan.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
 import { answerSaeCall, isSaePath, saeMethod } from "../saes/sae-routes.ts";
+import { saesOf, type SaeRegistry } from "../sae-registry.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
 import { isStrict, labelOf, saltOf, type Exchange } from "./exchange.ts";
 import { answerGeneration, type GenerationDeps } from "./generation-answer.ts";
@@ -24,6 +27,8 @@ export interface EngineServerDeps {
   readonly generation: GenerationDeps;
   readonly embedding: EmbeddingDeps;
   readonly ranker: Pick<FeatureRanker, "rank">;
+  readonly saes: SaeRegistry;
+  readonly management: SaeManagement;
   readonly hub: EventHub;
   readonly logger: Logger;
   readonly maxBodyBytes: number;
@@ -98,6 +103,8 @@ export class EngineServer {
       } else if (path === ENGINE_EVENTS_PATH) {
         allowOnly("GET", request, response);
         this.#streamEvents(response);
+      } else if (path === ENGINE_SAES_PATH || path.startsWith(`${ENGINE_SAES_PATH}/`)) {
+        await this.#manageSaes(path, request, response);
       } else throw new ApiError("route_not_found");
     } catch (thrown) {
       sendError(response, thrown, logger);
@@ -130,14 +137,14 @@ export class EngineServer {
   }
 
   async #answer(path: InferencePath, bytes: Uint8Array, strict: boolean, exchange: Exchange): Promise<void> {
-    const { model, generation, embedding } = this.#deps;
+    const { model, embedding } = this.#deps;
     const body = readRequestBody(bytes);
     checkModelName(body, model.name);
     switch (path) {
       case "/v1/chat/completions":
-        return await answerGeneration(readChatRequest(body, model, strict), exchange, generation);
+        return await this.#generate(readChatRequest(body, model, strict), exchange);
       case "/v1/completions":
-        return await answerGeneration(readCompletionRequest(body, model, strict), exchange, generation);
+        return await this.#generate(readCompletionRequest(body, model, strict), exchange);
       case "/v1/embeddings":
         return await answerEmbeddings(readEmbeddingRequest(body, model, strict), exchange, embedding);
     }
@@ -154,7 +161,36 @@ export class EngineServer {
       body: async () => readRequestBody(await readBody(request, maxBodyBytes)),
       gone: left.signal,
     };
-    sendJson(response, 200, await answerSaeCall(call, { model, ranker }));
+    const release = this.#deps.saes.hold(model.saes);
+    try {
+      sendJson(response, 200, await answerSaeCall(call, { model, ranker }));
+    } finally {
+      release();
+    }
+  }
+
+  /** An SAE that is swapped meanwhile serves this request to its end. */
+  async #generate(plan: GenerationPlan, exchange: Exchange): Promise<void> {
+    const release = this.#deps.saes.hold(saesOf(plan));
+    try {
+      await answerGeneration(plan, exchange, this.#deps.generation);
+    } finally {
+      release();
+    }
+  }
+
+  /** The host's own routes, for operators: nobody else reaches the socket. */
+  async #manageSaes(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { management, maxBodyBytes } = this.#deps;
+    if (path === ENGINE_SAES_PATH) {
+      allowOnly("POST", request, response);
+      sendJson(response, 200, await management.attach(readRequestBody(await readBody(request, maxBodyBytes))));
+      return;
+    }
+    allowOnly("DELETE", request, response);
+    const id = decodedSegment(path.slice(ENGINE_SAES_PATH.length + 1));
+    management.detach(id);
+    sendJson(response, 200, { id, detached: true });
   }
 
   #streamEvents(response: ServerResponse): void {
@@ -175,4 +211,12 @@ function allowOnly(method: string, request: IncomingMessage, response: ServerRes
   if (request.method === method) return;
   response.setHeader("allow", method);
   throw new ApiError("method_not_allowed");
+}
+
+function decodedSegment(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new ApiError("route_not_found");
+  }
 }

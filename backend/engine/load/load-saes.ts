@@ -8,6 +8,9 @@ import { placeOnModel } from "../../sae/place-on-model.ts";
 import { readSaeFolder } from "../../sae/read-sae-folder.ts";
 import type { LoadedSae } from "../engine-model.ts";
 
+type SaeOption = EngineOptions["saes"][number];
+
+/** What loading an SAE needs. */
 export interface LoadDeps {
   readonly model: ModelInfo;
   readonly addon: Pick<NativeAddon, "loadSae">;
@@ -15,10 +18,15 @@ export interface LoadDeps {
   readonly logger: Logger;
 }
 
+/** An SAE that does not explain the model well enough, with the reason. */
+export interface RefusedSae {
+  readonly id: string;
+  readonly reason: string;
+}
+
 export interface LoadedSaes {
   readonly loaded: LoadedSae[];
-  /** Those that do not explain the model well enough, each with the reason. */
-  readonly refused: { readonly id: string; readonly reason: string }[];
+  readonly refused: RefusedSae[];
 }
 
 /**
@@ -26,41 +34,49 @@ export interface LoadedSaes {
  * that explains it badly is left out.
  */
 export async function loadSaes(saes: EngineOptions["saes"], deps: LoadDeps): Promise<LoadedSaes> {
-  const { model, addon, check, logger } = deps;
   const loaded: LoadedSae[] = [];
-  const refused: { id: string; reason: string }[] = [];
+  const refused: RefusedSae[] = [];
   for (const options of saes) {
-    const { id, path } = options;
+    const { id } = options;
     if ([...loaded, ...refused].some((sae) => sae.id === id)) throw new ConfigError(`two SAEs have the id '${id}'`);
-    const files = await readSaeFolder(path);
-    const { config, tensors, decoderRows, digest } = files;
-    const { layer, hookPoint } = placeOnModel(config, model, options.layer, path);
-    if (config.layer !== null && layer !== config.layer)
-      logger.warn("SAE attached to another layer than its own", { sae: id, layer });
-    const native = addon.loadSae(tensors);
-    const { fidelity, refusal } = await check.verdict({ options, files, native, layer });
-    if (refusal !== null) {
-      native.dispose();
-      refused.push({ id, reason: refusal });
-      continue;
-    }
-    const { featureCount, embeddingWidth } = config;
-    const notes = await readFeatureNotes(path);
-    loaded.push({
-      id,
-      digest,
-      layer,
-      hookPoint,
-      featureCount,
-      embeddingWidth,
-      decoderRows,
-      recordedMaxima: recordedMaxima(notes),
-      notes,
-      native,
-      fidelity,
-      about: { format: config.format, architecture: config.architecture, folds: files.folds, folder: path },
-    });
-    logger.info("SAE loaded", { sae: id, layer, features: featureCount });
+    const one = await loadSae(options, deps);
+    if ("reason" in one) refused.push(one);
+    else loaded.push(one);
   }
   return { loaded, refused };
+}
+
+/** Reads one SAE into native memory. Throws `SaeFileError` with what does not fit. */
+export async function loadSae(options: SaeOption, deps: LoadDeps): Promise<LoadedSae | RefusedSae> {
+  const { model, addon, check, logger } = deps;
+  const { id, path } = options;
+  const files = await readSaeFolder(path);
+  const { config, tensors, decoderRows, digest } = files;
+  const { layer, hookPoint } = placeOnModel(config, model, options.layer, path);
+  if (config.layer !== null && layer !== config.layer) {
+    logger.warn("SAE attached to another layer than its own", { sae: id, layer });
+  }
+  const notes = await readFeatureNotes(path);
+  const native = addon.loadSae(tensors);
+  const { fidelity, refusal } = await check.verdict({ options, files, native, layer });
+  if (refusal !== null) {
+    native.dispose();
+    return { id, reason: refusal };
+  }
+  const { featureCount, embeddingWidth } = config;
+  logger.info("SAE loaded", { sae: id, layer, features: featureCount });
+  return {
+    id,
+    digest,
+    layer,
+    hookPoint,
+    featureCount,
+    embeddingWidth,
+    decoderRows,
+    recordedMaxima: recordedMaxima(notes),
+    notes,
+    native,
+    fidelity,
+    about: { format: config.format, architecture: config.architecture, folds: files.folds, folder: path },
+  };
 }

@@ -3,11 +3,11 @@ import type { Clock } from "../../../shared/time/clock.ts";
 import type { NativeContext, NativeModel } from "../../native/binding.ts";
 import type { EmbeddingQueue } from "../embedding/embedding-queue.ts";
 import type { EmbeddingRuns } from "../embedding/embedding-runs.ts";
-import type { LoadedSae } from "../engine-model.ts";
 import type { LoadReporter } from "../events/load-reporter.ts";
 import type { EngineServer } from "../http/engine-server.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
 import type { EngineLoop } from "../loop/engine-loop.ts";
+import type { SaeRegistry } from "../sae-registry.ts";
 
 export interface EngineParts {
   readonly server: EngineServer;
@@ -16,7 +16,7 @@ export interface EngineParts {
   readonly queue: EmbeddingQueue;
   readonly ranker: Pick<FeatureRanker, "close">;
   readonly context: NativeContext;
-  readonly saes: readonly LoadedSae[];
+  readonly saes: SaeRegistry;
   readonly native: NativeModel;
   readonly reporter: LoadReporter;
   readonly clock: Clock;
@@ -69,7 +69,7 @@ export class RunningEngine {
     reporter.stop();
     await context.dispose();
     await queue.dispose();
-    for (const { native: sae } of saes) sae.dispose();
+    saes.close();
     await native.dispose();
   }
 }

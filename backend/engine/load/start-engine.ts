@@ -19,10 +19,12 @@ import { EngineServer } from "../http/engine-server.ts";
 import { EngineLoop } from "../loop/engine-loop.ts";
 import { ChatPrompter } from "../openai/chat-prompt.ts";
 import { FeatureRanker } from "../saes/feature-ranker.ts";
+import { SaeRegistry } from "../sae-registry.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
 import { HooksRefused } from "./hooks-refused.ts";
-import { loadSaes, type LoadedSaes } from "./load-saes.ts";
+import { loadSaes, type RefusedSae } from "./load-saes.ts";
 import { physicalCores } from "./physical-cores.ts";
+import { attachedSaeOf, SaeManagement } from "./sae-management.ts";
 import { RunningEngine } from "./running-engine.ts";
 import { threadCount } from "./thread-count.ts";
 
@@ -48,7 +50,9 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const size = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
   const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
   const check = fidelityCheck(options, native, threads, logger);
-  const { loaded: saes, refused } = await loadSaes(options.saes, { model: native.info, addon, check, logger });
+  const loader = { model: native.info, addon, check, logger };
+  const { loaded, refused } = await loadSaes(options.saes, loader);
+  const saes = new SaeRegistry(loaded);
 
   const rates = { prompt: new RateMeter(), completion: new RateMeter() };
   const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());
@@ -64,9 +68,23 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   });
   const runs = new EmbeddingRuns(onChange, (count) => onTokens("prompt", count));
   const context = await openContext(native, loop, { options, size, threads });
-  refuseUnhookable(context, saes);
+  const { hookRefusal } = context;
+  // A model whose residual stream cannot be proven must not serve an SAE: better no engine than a wrong row.
+  if (hookRefusal !== null && saes.attached.length > 0) throw new HooksRefused(hookRefusal);
 
-  const hub = new EventHub(readyEvent(options, size, { loaded: saes, refused }));
+  const told = () =>
+    readyEvent(options, size, {
+      loaded: saes.attached,
+      // One that was attached since is not missing any more.
+      refused: refused.filter(({ id }) => saes.attached.every((sae) => sae.id !== id)),
+    });
+  const hub = new EventHub(told());
+  const management = new SaeManagement({
+    ...loader,
+    registry: saes,
+    hookRefusal,
+    onChange: () => hub.announce(told()),
+  });
   const reporter = new LoadReporter(
     clock,
     () =>
@@ -89,7 +107,9 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     native,
     chat: new ChatPrompter(native, () => randomBase62(12, randomBytes)),
     contextLength: size.contextLength,
-    saes,
+    get saes() {
+      return saes.attached;
+    },
     randomSeed: () => randomInt(0, MAX_SEED + 1),
   };
   const ranker = new FeatureRanker({
@@ -108,6 +128,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
       randomBytes,
     },
     embedding: { queue, runs, modelName: options.model },
+    saes,
+    management,
     hub,
     logger,
     maxBodyBytes: MAX_BODY_BYTES,
@@ -138,9 +160,9 @@ function openContext(
     });
 }
 
-/** A model whose residual stream cannot be proven must not serve an SAE: better no engine than a wrong row. */
-function refuseUnhookable(context: NativeContext, saes: readonly LoadedSae[]): void {
-  if (context.hookRefusal !== null && saes.length > 0) throw new HooksRefused(context.hookRefusal);
+interface SaesTold {
+  readonly loaded: readonly LoadedSae[];
+  readonly refused: readonly RefusedSae[];
 }
 
 function fidelityCheck(options: EngineOptions, model: NativeModel, threads: number, logger: Logger): FidelityCheck {
@@ -154,7 +176,7 @@ function fidelityCheck(options: EngineOptions, model: NativeModel, threads: numb
   });
 }
 
-function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused }: LoadedSaes): EngineReady {
+function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused }: SaesTold): EngineReady {
   return {
     type: "ready",
     model: options.model,
@@ -171,14 +193,7 @@ function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused
       "tools",
       ...(loaded.length > 0 ? ["steering", "sensing"] : []),
     ],
-    saes: loaded.map(({ id, digest, layer, hookPoint, featureCount, fidelity }) => ({
-      id,
-      digest,
-      layer,
-      hook_point: hookPoint,
-      d_sae: featureCount,
-      fidelity,
-    })),
-    ...(refused.length > 0 ? { refused_saes: refused } : {}),
+    saes: loaded.map(attachedSaeOf),
+    ...(refused.length > 0 ? { refused_saes: [...refused] } : {}),
   };
 }
