@@ -5,7 +5,14 @@ import type {
   ScopeLimits,
   SettleReservation,
 } from "../ports/limits.ts";
-import { IDLE_RATE, requestsLeft, takeRequest, WINDOW_MS, withoutOneRequest, type RequestRate } from "./request-rate.ts";
+import {
+  IDLE_RATE,
+  requestsLeft,
+  takeRequest,
+  WINDOW_MS,
+  withoutOneRequest,
+  type RequestRate,
+} from "./request-rate.ts";
 import { fullBucket, refilled, settleTokens, takeTokens, tokensLeft, type TokenBucket } from "./token-bucket.ts";
 
 export interface LimitDefaults {
