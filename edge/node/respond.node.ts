@@ -1,16 +1,33 @@
 import { ServerResponse } from "node:http";
+import type { ApiError } from "../../shared/errors/api-error.ts";
 import type { Respond } from "../deps.ts";
-import { nodeResponseWriter } from "./response-writer.node.ts";
+import { nodeResponseWriter, type CuttableWriter } from "./response-writer.node.ts";
 
 /** The header by which @hono/node-server knows that the response object was written to directly. */
 const ALREADY_SENT = "x-hono-already-sent";
 
-/** Answers are written straight onto Node's response object, without a web stream in between. */
-export const respondOnNode: Respond = async ({ bindings }, run) => {
-  const outgoing = outgoingOf(bindings);
-  await run(nodeResponseWriter(outgoing));
-  return new Response(null, { headers: { [ALREADY_SENT]: "true" } });
-};
+/** The answers of a server: written straight onto Node's response object, without a web stream in between. */
+export class NodeAnswers {
+  readonly #open = new Set<CuttableWriter>();
+
+  readonly respond: Respond = async ({ bindings }, run) => {
+    const writer = nodeResponseWriter(outgoingOf(bindings));
+    this.#open.add(writer);
+    try {
+      await run(writer);
+    } finally {
+      this.#open.delete(writer);
+    }
+    return new Response(null, { headers: { [ALREADY_SENT]: "true" } });
+  };
+
+  /** Ends every answer that is not complete with `error`; resolves when all clients have it or are gone. */
+  async cut(error: ApiError): Promise<void> {
+    const told: Promise<void>[] = [];
+    for (const writer of this.#open) told.push(writer.cut(error));
+    await Promise.all(told);
+  }
+}
 
 function outgoingOf(bindings: unknown): ServerResponse {
   if (typeof bindings === "object" && bindings !== null && "outgoing" in bindings) {

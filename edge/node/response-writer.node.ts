@@ -1,14 +1,28 @@
 import type { ServerResponse } from "node:http";
+import type { ApiError } from "../../shared/errors/api-error.ts";
+import { sseData } from "../../shared/sse/writer.ts";
+import { errorHeaders } from "../http/render-error.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 
+/** A writer whose answer can be ended from outside, by a server that goes away. */
+export interface CuttableWriter extends ResponseWriter {
+  /**
+   * Ends an answer that is not complete: with `error` as its body, or as the last event of a stream, or by breaking the
+   * connection inside a whole answer. Whoever writes is told that the client is gone. Resolves when the client's
+   * connection has taken it or is lost.
+   */
+  cut(error: ApiError): Promise<void>;
+}
+
 /** Writes onto Node's own response object: no web stream in between, and its buffer is the only one. */
-export function nodeResponseWriter(outgoing: ServerResponse): ResponseWriter {
+export function nodeResponseWriter(outgoing: ServerResponse): CuttableWriter {
   return new NodeResponseWriter(outgoing);
 }
 
-class NodeResponseWriter implements ResponseWriter {
+class NodeResponseWriter implements CuttableWriter {
   readonly #outgoing: ServerResponse;
   #started = false;
+  #isStream = false;
   #wrote = false;
   /** Ended or broken by us: what the client does from now on is of no interest. */
   #over = false;
@@ -36,6 +50,7 @@ class NodeResponseWriter implements ResponseWriter {
   start(status: number, headers: Readonly<Record<string, string>>): void {
     if (this.#started) throw new Error("the response was started already");
     this.#started = true;
+    this.#isStream = headers["content-type"]?.startsWith("text/event-stream") === true;
     if (this.#clientGone || this.#over) return;
     this.#outgoing.writeHead(status, headers);
     // Head and first bytes often come together and then share a packet; otherwise the head must not wait for them.
@@ -60,6 +75,23 @@ class NodeResponseWriter implements ResponseWriter {
     if (this.#over) return;
     this.#over = true;
     this.#outgoing.destroy();
+  }
+
+  cut(error: ApiError): Promise<void> {
+    if (this.#over || this.#clientGone) return Promise.resolve();
+    this.#over = true;
+    this.#clientGone = true;
+    const outgoing = this.#outgoing;
+    const gone = new Promise<void>((resolve) => {
+      outgoing.once("finish", resolve);
+      outgoing.once("close", resolve);
+    });
+    const body = JSON.stringify(error.toBody());
+    if (!this.#started) outgoing.writeHead(error.status, errorHeaders(error)).end(body);
+    else if (this.#isStream) outgoing.end(sseData(body));
+    else outgoing.destroy();
+    this.#onClosed();
+    return gone;
   }
 
   onDrain(listener: () => void): void {

@@ -25,13 +25,15 @@ export class RunningRequests {
     if (this.#running === 0) return true;
     if (signal?.aborted === true) return false;
     return new Promise((resolve) => {
-      const giveUp = (): void => resolve(false);
+      const end = (idle: boolean): void => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", giveUp);
+        resolve(idle);
+      };
+      const giveUp = (): void => end(false);
       const timer = setTimeout(giveUp, limitMs);
       signal?.addEventListener("abort", giveUp, { once: true });
-      this.#whenIdle.push(() => {
-        clearTimeout(timer);
-        resolve(true);
-      });
+      this.#whenIdle.push(() => end(true));
     });
   }
 }

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
+import { ApiError } from "../../shared/errors/api-error.ts";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
@@ -7,22 +8,20 @@ import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
 import type { EdgeDeps, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
-import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { KeyStore } from "../ports/key-store.ts";
 import type { OnSettled } from "../ports/ledger.ts";
-import { fetchText } from "../web/fetch-text.ts";
 import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
-import { nodeClock } from "./clock.node.ts";
+import { ClosableClock, nodeClock } from "./clock.node.ts";
 import { Closers } from "./closers.ts";
 import { fleetMemoryOf } from "./fleet-memory.file.ts";
 import { environment } from "./env.ts";
 import { openListeners, type ListenerUrls, type OpenListeners } from "./listeners.ts";
 import type { LoadedConfig } from "./load-config.ts";
 import { openMoney } from "./money.ts";
-import { respondOnNode } from "./respond.node.ts";
+import { NodeAnswers } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
 import { sha256OnNode } from "./sha256.node.ts";
 import { signingKeysOf } from "./signing-keys.ts";
@@ -36,7 +35,7 @@ export interface RunningEdge extends ListenerUrls {
   abort(): void;
 }
 
-/** Time for cut requests to reach the ledger. */
+/** Time for cut requests to reach the ledger, and for their clients to hear of it. */
 const CUT_GRACE_MS = 2_000;
 
 /** The ledger's sums over the last day are read from the database, which takes a while on a busy edge. */
@@ -61,7 +60,7 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
   const closers = new Closers();
   const state: EdgeState = { draining: false, store: "ok", ledgerDifference: null };
   try {
-    const { deps, requests } = await assemble(loaded, { logger, closers, state });
+    const { deps, requests, answers } = await assemble(loaded, { logger, closers, state });
     const listeners = await openListeners(config, deps);
     const { baseUrl, adminUrl, metricsUrl, agentUrl } = listeners.urls;
     logger.info("the edge is ready", {
@@ -70,7 +69,7 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
       metrics_url: metricsUrl,
       agent_url: agentUrl,
     });
-    return runningEdge({ listeners, requests, logger, closers, state, drainMs: config.drain_timeout });
+    return runningEdge({ listeners, requests, answers, logger, closers, state, drainMs: config.drain_timeout });
   } catch (thrown) {
     await closers.close();
     throw thrown;
@@ -81,10 +80,12 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
 async function assemble(
   loaded: LoadedConfig,
   parts: { readonly logger: Logger; readonly closers: Closers; readonly state: EdgeState },
-): Promise<{ deps: EdgeDeps; requests: RunningRequests }> {
+): Promise<{ deps: EdgeDeps; requests: RunningRequests; answers: NodeAnswers }> {
   const { config, dataDirectory } = loaded;
   const { logger, closers, state } = parts;
-  const clock = nodeClock;
+  const clock = new ClosableClock();
+  // Last of all: what waits for a machine's report, as after a cut request, must not keep the process.
+  closers.add(() => clock.close());
   warnOfMissingSecrets(config, logger);
   await mkdir(dataDirectory, { recursive: true, mode: 0o700 });
   const signer = await createSigner({ edge: config.name, keys: await signingKeysOf(dataDirectory), clock });
@@ -102,17 +103,6 @@ async function assemble(
   closers.add(() => memory.written());
   const fleet = new InProcessFleet({ clock, logger, coordinator, memory, settings: settings.fleetSettings(config) });
   closers.add(() => fleet.close());
-  const { endpoints } = settings.fleetSettings(config);
-  const scraper = new EndpointScraper({
-    clock,
-    logger,
-    fetchText,
-    endpoints,
-    settings: settings.scrapeSettings(config),
-    onScraped: (id, loads) => fleet.scraped(id, loads),
-  });
-  closers.add(() => scraper.close());
-  scraper.start();
   const upstream = new UndiciUpstream();
   closers.add(() => upstream.close());
   const metrics = new EdgeMetrics();
@@ -143,6 +133,7 @@ async function assemble(
     }),
   );
   const requests = new RunningRequests();
+  const answers = new NodeAnswers();
   const deps: EdgeDeps = {
     clock,
     logger,
@@ -166,20 +157,21 @@ async function assemble(
     },
     draining: () => state.draining,
     storeState: () => Promise.resolve(state.store),
-    respond: respondOnNode,
+    respond: answers.respond,
   };
-  return { deps, requests };
+  return { deps, requests, answers };
 }
 
 function runningEdge(parts: {
   readonly listeners: OpenListeners;
   readonly requests: RunningRequests;
+  readonly answers: NodeAnswers;
   readonly logger: Logger;
   readonly closers: Closers;
   readonly state: EdgeState;
   readonly drainMs: number;
 }): RunningEdge {
-  const { listeners, requests, logger, closers, state, drainMs } = parts;
+  const { listeners, requests, answers, logger, closers, state, drainMs } = parts;
   const cut = new AbortController();
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
@@ -187,14 +179,23 @@ function runningEdge(parts: {
     logger.info("draining", { running: requests.count, limit_ms: drainMs });
     if (!(await requests.idleWithin(drainMs, cut.signal))) {
       logger.warn("running requests are cut", { running: requests.count });
+      const told = answers.cut(new ApiError("draining", { message: "This server ended before the answer did." }));
+      await Promise.all([requests.idleWithin(CUT_GRACE_MS), within(told, CUT_GRACE_MS)]);
       listeners.breakAll();
-      await requests.idleWithin(CUT_GRACE_MS);
     }
     await listeners.stop();
     await closers.close();
     logger.info("the edge has stopped");
   };
   return { ...listeners.urls, logger, close: () => (stopping ??= stop()), abort: () => cut.abort() };
+}
+
+/** Resolves with `work`, or without it after `limitMs`. */
+function within(work: Promise<void>, limitMs: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, limitMs);
+    void work.finally(() => clearTimeout(timer)).then(resolve, reject);
+  });
 }
 
 /** Keys are checked for news each second, which tells whether the store is there. */

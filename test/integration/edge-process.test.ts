@@ -94,7 +94,11 @@ describe("the edge as a process", () => {
 
   it("drains at SIGTERM: running answers finish, new calls are told to come back, and it exits 0", async () => {
     const open: ServerResponse[] = [];
-    endpoint.script = (_request, response) => {
+    endpoint.script = (request, response) => {
+      if (!request.path.endsWith("/chat/completions")) {
+        response.writeHead(404).end();
+        return;
+      }
       response.writeHead(200, { "content-type": "text/event-stream" }).write(chunkText({ content: "word " }));
       open.push(response);
     };
@@ -102,6 +106,7 @@ describe("the edge as a process", () => {
     const edge = run(["serve", "--json", "--config", file]);
     const { base_url } = await edge.ready();
     const running = await ask(base_url);
+    expect(running.status).toBe(200);
     edge.signal("SIGTERM");
     await until("new calls are refused", async () => (await fetch(base_url.replace("/v1", "/ready"))).status === 503);
     const refused = await ask(base_url);
@@ -122,12 +127,14 @@ describe("the edge as a process", () => {
     const edge = run(["serve", "--json", "--config", file]);
     const { base_url } = await edge.ready();
     const running = await ask(base_url);
-    const cut = running.text().catch(() => "broken");
+    expect(running.status).toBe(200);
+    const cut = running.text();
     edge.signal("SIGTERM");
-    await until("it drains", async () => (await fetch(base_url.replace("/v1", "/ready"))).status === 503);
+    await until("it drains", () => edge.stderr.includes("draining"));
+    expect(edge.stderr).toContain("running=1");
     edge.signal("SIGINT");
     expect(await edge.exited).toBe(0);
-    expect(await cut).not.toContain("[DONE]");
+    expect(await cut).toMatch(/data: \{"error":\{[^\n]*"code":"draining"\}\}\n\n$/);
     expect(await exported(file)).toMatchObject([{ outcome: "cancelled" }]);
   });
 

@@ -2,7 +2,7 @@ import { request as httpRequest, type IncomingMessage } from "node:http";
 import { afterEach, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { nodeClock } from "../../edge/node/clock.node.ts";
-import { respondOnNode } from "../../edge/node/respond.node.ts";
+import { NodeAnswers } from "../../edge/node/respond.node.ts";
 import { listen, type Listener } from "../../edge/node/server.ts";
 import { UndiciUpstream } from "../../edge/node/upstream.undici.ts";
 import { dispatchBench, replica } from "../support/dispatch-bench.ts";
@@ -27,7 +27,7 @@ async function wire(script: Script, options: { slots?: number; secondUrl?: strin
       fetch: async (request: Request, bindings: object) => {
         const body = z.record(z.string(), z.unknown()).parse(await request.json());
         const requestId = `req_${String(++count).padStart(22, "0")}`;
-        return respondOnNode({ request, bindings }, (writer) =>
+        return new NodeAnswers().respond({ request, bindings }, (writer) =>
           made.dispatcher.run(inferenceRequest(body, { requestId, receivedAtMs: Date.now() }), writer),
         );
       },

@@ -13,9 +13,12 @@ export function registerServe(program: Command): void {
     .option("--json", "one JSON line on stdout when ready")
     .action(async (options: ServeOptions) => {
       const loaded = await loadConfig(options);
+      const signals = new StopSignals();
       const edge = await startEdge(loaded);
-      announce(edge, options.json ?? false);
-      process.exitCode = await untilSignalled(edge);
+      if (!signals.came) announce(edge, options.json ?? false);
+      // Not left to Node: while it takes itself down signals have their default effect, and one that comes then would
+      // make an orderly end look like a crash.
+      process.exit(await untilSignalled(edge, signals));
     });
 }
 
@@ -32,16 +35,54 @@ function announce(edge: RunningEdge, json: boolean): void {
   process.stdout.write(`The edge is ready: ${parts.join(", ")}\n`);
 }
 
+/** SIGTERM and SIGINT from its making on, also before there is something to stop. */
+class StopSignals {
+  #count = 0;
+  #onSignal: () => void = () => undefined;
+
+  constructor() {
+    const onSignal = (): void => {
+      this.#count++;
+      this.#onSignal();
+    };
+    process.on("SIGTERM", onSignal);
+    process.on("SIGINT", onSignal);
+  }
+
+  get came(): boolean {
+    return this.#count > 0;
+  }
+
+  /** Tells of the first and of the second signal, those included that have come. */
+  listen(onFirst: () => void, onSecond: () => void): void {
+    let told = 0;
+    this.#onSignal = () => {
+      if (told < 1 && this.#count >= 1) {
+        told = 1;
+        onFirst();
+      }
+      if (told < 2 && this.#count >= 2) {
+        told = 2;
+        onSecond();
+      }
+    };
+    this.#onSignal();
+  }
+}
+
+/** After the second signal, for a database that does not answer; its rows are in the journal. */
+const ABORT_LIMIT_MS = 5_000;
+
 /**
  * The first SIGTERM or SIGINT lets running requests finish up to `drain_timeout`; a second one ends at once with the
  * journal written. Both exit 0.
  */
-function untilSignalled(edge: RunningEdge): Promise<number> {
+function untilSignalled(edge: RunningEdge, signals: StopSignals): Promise<number> {
+  process.on("uncaughtException", (thrown) => endBy("a fault that nobody caught; ending", thrown, edge));
+  process.on("unhandledRejection", (thrown) => endBy("a promise that nobody watched failed; ending", thrown, edge));
   return new Promise((resolve) => {
-    let signals = 0;
-    const onSignal = (): void => {
-      signals++;
-      if (signals === 1) {
+    signals.listen(
+      () => {
         edge.close().then(
           () => resolve(0),
           (thrown: unknown) => {
@@ -49,14 +90,15 @@ function untilSignalled(edge: RunningEdge): Promise<number> {
             resolve(1);
           },
         );
-      } else if (signals === 2) {
+      },
+      () => {
         edge.abort();
-      }
-    };
-    process.on("SIGTERM", onSignal);
-    process.on("SIGINT", onSignal);
-    process.on("uncaughtException", (thrown) => endBy("a fault that nobody caught; ending", thrown, edge));
-    process.on("unhandledRejection", (thrown) => endBy("a promise that nobody watched failed; ending", thrown, edge));
+        setTimeout(() => {
+          edge.logger.warn("something does not close; ending without it");
+          resolve(0);
+        }, ABORT_LIMIT_MS);
+      },
+    );
   });
 }
 
