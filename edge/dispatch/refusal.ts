@@ -32,8 +32,8 @@ export function refusalHeaders(refusal: Refusal): Record<string, string> {
     [ERROR_SOURCE_HEADER]: refusal.source,
   };
   if (refusal.retryAfterSeconds !== null) headers["retry-after"] = String(refusal.retryAfterSeconds);
-  // The openai clients repeat every 5xx unless they are told not to.
-  else if (refusal.status >= 500) headers["x-should-retry"] = "false";
+  // The openai clients repeat every 5xx and 429 unless they are told not to.
+  else if (refusal.status >= 500 || refusal.status === 429) headers["x-should-retry"] = "false";
   return headers;
 }
 

@@ -90,7 +90,16 @@ export class AccountLimits {
       const { state, requestsPerMinute, tokensPerMinute, budgetNanoUsd } = scope;
       if (budgetNanoUsd !== null && isOverBudget(state, budgetNanoUsd, costNanoUsd)) {
         return this.#refusal("insufficient_quota", scope, `budget of ${dollars(budgetNanoUsd)} US dollars`, {
-          waitMs: WINDOW_MS,
+          waitMs: null,
+          scopes,
+          nowMs,
+        });
+      }
+      // A guess may be wrong and passes when the bucket is full; what the caller himself asks for is what he needs.
+      if (tokensPerMinute !== null && request.outputTokensLimit !== null && tokens > tokensPerMinute) {
+        return this.#refusal("rate_limit_exceeded", scope, `limit of ${tokensPerMinute} tokens per minute`, {
+          waitMs: null,
+          neededTokens: tokens,
           scopes,
           nowMs,
         });
@@ -219,15 +228,24 @@ export class AccountLimits {
     code: "rate_limit_exceeded" | "insufficient_quota",
     scope: EffectiveScope,
     limit: string,
-    context: { readonly waitMs: number; readonly scopes: readonly EffectiveScope[]; readonly nowMs: number },
+    context: {
+      /** Null: it is never free. */
+      readonly waitMs: number | null;
+      readonly neededTokens?: number;
+      readonly scopes: readonly EffectiveScope[];
+      readonly nowMs: number;
+    },
   ): ReserveDecision {
+    const { waitMs, neededTokens } = context;
     const [kind = "scope", ...name] = scope.id.split(":");
-    const verb = code === "insufficient_quota" ? "does not cover this request" : "is reached";
+    let verb = code === "insufficient_quota" ? "does not cover this request" : "is reached";
+    if (neededTokens !== undefined)
+      verb = `can never fit this request, which needs ${neededTokens} tokens: shorten it or ask for fewer`;
     return {
       kind: "refused",
       code,
       message: `The ${limit} of ${kind} ${name.join(":")} ${verb}.`,
-      retryAfterSeconds: Math.min(WINDOW_SECONDS, Math.max(1, Math.ceil(context.waitMs / 1_000))),
+      retryAfterSeconds: waitMs === null ? null : Math.min(WINDOW_SECONDS, Math.max(1, Math.ceil(waitMs / 1_000))),
       state: rateLimitState(context.scopes, context.nowMs),
     };
   }

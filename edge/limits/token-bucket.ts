@@ -17,8 +17,8 @@ export function refilled(bucket: TokenBucket, perMinute: number, nowMs: number):
 }
 
 /**
- * Takes `tokens` when at least `needed` of them are there. A request larger than the whole bucket passes when that is
- * full, since it could never pass otherwise.
+ * Takes `tokens` when at least `needed` of them are there. A guess that is larger than the whole bucket passes when that
+ * is full, since it could never pass otherwise.
  */
 export function takeTokens(
   bucket: TokenBucket,

@@ -35,7 +35,8 @@ export type ReserveDecision =
       readonly code: "rate_limit_exceeded" | "insufficient_quota";
       /** Names the scope, the limit and its value. */
       readonly message: string;
-      readonly retryAfterSeconds: number;
+      /** Null where waiting does not help: it can never fit the limit, or a budget is used up. */
+      readonly retryAfterSeconds: number | null;
       readonly state: RateLimitState;
     };
 

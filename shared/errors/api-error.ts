@@ -8,8 +8,8 @@ export interface ApiErrorOptions {
   readonly message?: string;
   /** The request member at fault, such as `messages[0].role`. */
   readonly param?: string;
-  /** Whole seconds, at least 1. Needed where the registry says retryable. */
-  readonly retryAfterSeconds?: number;
+  /** Whole seconds, at least 1. Needed where the registry says retryable; null where waiting does not help this one. */
+  readonly retryAfterSeconds?: number | null;
   readonly source?: ErrorSource;
   /** For the log only. */
   readonly cause?: unknown;
@@ -38,7 +38,8 @@ export class ApiError extends Error {
     this.code = code;
     this.param = options.param ?? null;
     this.source = options.source ?? null;
-    this.retryAfterSeconds = options.retryAfterSeconds ?? (ERRORS[code].retryable ? 1 : null);
+    const { retryAfterSeconds } = options;
+    this.retryAfterSeconds = retryAfterSeconds === undefined ? (ERRORS[code].retryable ? 1 : null) : retryAfterSeconds;
   }
 
   get definition(): ErrorDefinition {
