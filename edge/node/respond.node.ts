@@ -21,10 +21,10 @@ export class NodeAnswers {
     return new Response(null, { headers: { [ALREADY_SENT]: "true" } });
   };
 
-  /** Ends every answer that is not complete with `error`; resolves when all clients have it or are gone. */
-  async cut(error: ApiError): Promise<void> {
+  /** Ends every answer that is not complete with `reason`; resolves when all clients have it or are gone. */
+  async cut(reason: ApiError): Promise<void> {
     const told: Promise<void>[] = [];
-    for (const writer of this.#open) told.push(writer.cut(error));
+    for (const writer of this.#open) told.push(writer.cut(reason));
     await Promise.all(told);
   }
 }

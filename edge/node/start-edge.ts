@@ -8,10 +8,12 @@ import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
 import type { EdgeDeps, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { KeyStore } from "../ports/key-store.ts";
 import type { OnSettled } from "../ports/ledger.ts";
+import { fetchText } from "../web/fetch-text.ts";
 import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
 import { ClosableClock, nodeClock } from "./clock.node.ts";
@@ -103,6 +105,17 @@ async function assemble(
   closers.add(() => memory.written());
   const fleet = new InProcessFleet({ clock, logger, coordinator, memory, settings: settings.fleetSettings(config) });
   closers.add(() => fleet.close());
+  const { endpoints } = settings.fleetSettings(config);
+  const scraper = new EndpointScraper({
+    clock,
+    logger,
+    fetchText,
+    endpoints,
+    settings: settings.scrapeSettings(config),
+    onScraped: (id, loads) => fleet.scraped(id, loads),
+  });
+  closers.add(() => scraper.close());
+  scraper.start();
   const upstream = new UndiciUpstream();
   closers.add(() => upstream.close());
   const metrics = new EdgeMetrics();
