@@ -118,8 +118,10 @@ export class BandQueue {
   /** How many of this band arrived before it, itself included. */
   placeOf(entry: WaitingEntry): number {
     let place = 1;
-    for (const { entries } of this.#lanes.values())
-      for (const { arrivedAtMs } of entries) if (arrivedAtMs < entry.arrivedAtMs) place++;
+    for (const { entries } of this.#lanes.values()) {
+      const own = entries.indexOf(entry);
+      place += own === -1 ? entries.filter(({ arrivedAtMs }) => arrivedAtMs < entry.arrivedAtMs).length : own;
+    }
     return place;
   }
 

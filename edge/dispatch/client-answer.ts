@@ -109,6 +109,13 @@ export class ClientAnswer {
     this.#writer.destroy();
   }
 
+  /** For a stream that waits. What a slow client has no room for is left out. */
+  comment(text: string): void {
+    if (this.#ended || this.#writer.closed || !this.#isStream || this.#startedAs === "whole") return;
+    this.startStream();
+    if (!this.#blocked) this.write(sseComment(text));
+  }
+
   #close(): void {
     this.#ended = true;
     this.#keepAlive.dispose();

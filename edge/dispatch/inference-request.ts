@@ -19,6 +19,8 @@ export interface InferenceRequest {
   readonly strict: string | null;
   /** Whether the client says that it comes back after a refusal; null when it says neither. */
   readonly returning: boolean | null;
+  /** A stream that waits is told its place in comments. */
+  readonly progress: boolean;
   /** The caller's session id, for affinity alone; null when it named none. */
   readonly session: string | null;
   /** Wall time, Unix milliseconds. */

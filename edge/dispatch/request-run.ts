@@ -11,6 +11,7 @@ import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./bounds.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { InferenceRequest } from "./inference-request.ts";
+import { QueueProgress } from "./queue-progress.ts";
 import { rateLimitHeaders } from "./rate-limit-headers.ts";
 import { isCallersFault, refusalOf, type Refusal } from "./refusal.ts";
 import { Relay } from "./relay.ts";
@@ -216,14 +217,28 @@ export class RequestRun {
     const { coordinator, clock } = this.#deps;
     const request = admitRequest(this.#request, this.#weight, attempt, tried);
     const fromMs = clock.monotonicMs();
+    const progress = this.#progress();
     this.#admitting = true;
     try {
       // A waiting admit dies with the object that held it; its place is kept by the time of first arrival.
       return await coordinator.admit(request).catch(() => coordinator.admit(request));
     } finally {
       this.#admitting = false;
+      progress?.stop();
       if (attempt === 1) this.#queueMs = clock.monotonicMs() - fromMs;
     }
+  }
+
+  #progress(): QueueProgress | null {
+    const { coordinator, clock, settings } = this.#deps;
+    const { progress, requestId, model } = this.#request;
+    if (!progress || this.#request.envelope.stream !== true) return null;
+    return new QueueProgress({
+      clock,
+      everyMs: settings.progressEveryMs,
+      prospect: async () => (await coordinator.prospect?.(model.pool, requestId)) ?? null,
+      tell: (comment) => this.#answer.comment(comment),
+    });
   }
 
   #notAdmitted(decision: Exclude<AdmitDecision, { kind: "claimed" }>, tried: readonly string[]): Ending {

@@ -40,6 +40,8 @@ export interface DispatchSettings {
   readonly withoutMachineMs: number;
   /** Silence after which a waiting stream gets a comment. */
   readonly keepAliveMs: number;
+  /** How often a waiting stream that asked for it is told its place. */
+  readonly progressEveryMs: number;
   /** How long a reservation waits for the machine's own count of an attempt that was cut. */
   readonly reportWaitMs: number;
   readonly priceOf: (modelId: string) => PricedModel;
@@ -61,6 +63,7 @@ export const DEFAULT_DISPATCH_SETTINGS: Omit<DispatchSettings, "priceOf" | "endp
   injectUsage: true,
   withoutMachineMs: 10_000,
   keepAliveMs: 15_000,
+  progressEveryMs: 2_000,
   reportWaitMs: 60_000,
 };
 

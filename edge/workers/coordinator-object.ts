@@ -1,6 +1,6 @@
 import { DurableObject } from "cloudflare:workers";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
-import type { AdmitDecision, AdmitRequest, PoolDigest, PoolStats, SettleRequest } from "../ports/coordinator.ts";
+import type { AdmitDecision, AdmitRequest, PoolDigest, PoolStats, QueueProspect, SettleRequest } from "../ports/coordinator.ts";
 import { admissionSettings } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
@@ -43,6 +43,10 @@ export class CoordinatorObject extends DurableObject<WorkerEnv> {
   update(digest: PoolDigest): Promise<void> {
     this.#digest = Promise.resolve();
     return this.#coordinator.update(digest);
+  }
+
+  prospect(pool: string, requestId: string): Promise<QueueProspect | null> {
+    return this.#coordinator.prospect(pool, requestId);
   }
 
   async stats(): Promise<readonly PoolStats[]> {

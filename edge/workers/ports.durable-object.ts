@@ -26,6 +26,7 @@ export function remoteCoordinator(env: WorkerEnv): Coordinator {
     cancel: (pool, requestId) => poolOf(pool).cancel(pool, requestId),
     renew: (pool, claimIds) => poolOf(pool).renew(pool, claimIds),
     update: (digest: PoolDigest) => poolOf(digest.pool).update(digest),
+    prospect: (pool, requestId) => poolOf(pool).prospect(pool, requestId),
     async stats() {
       const models = await remoteFleet(env).models();
       const stats = await Promise.all(models.map(({ pool }) => poolOf(pool).stats()));

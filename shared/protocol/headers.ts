@@ -2,6 +2,8 @@
 export const BAND_HEADER = "x-steerage-band";
 export const SESSION_HEADER = "x-steerage-session";
 export const STRICT_HEADER = "x-steerage-strict";
+/** `comments`: a stream that waits is told its place in the queue. */
+export const PROGRESS_HEADER = "x-steerage-progress";
 
 /** To the caller. */
 export const REQUEST_ID_HEADER = "x-request-id";

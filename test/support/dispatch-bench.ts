@@ -95,7 +95,10 @@ export async function manualBench(options: Partial<Omit<DispatchBenchOptions, "c
   const clock = new ManualClock();
   const upstream = new FakeUpstream();
   const made = await dispatchBench({ clock, upstream, replicas: [replica("gpu/r1")], ...options });
-  const ask = (body: Record<string, unknown> = {}, more: { requestId?: string; model?: ServedModel } = {}) => {
+  const ask = (
+    body: Record<string, unknown> = {},
+    more: { requestId?: string; model?: ServedModel; progress?: boolean } = {},
+  ) => {
     const writer = new RecordingWriter();
     const done = made.dispatcher.run(inferenceRequest(body, { receivedAtMs: clock.nowMs(), ...more }), writer);
     return { writer, done };

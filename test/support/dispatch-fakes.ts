@@ -213,6 +213,7 @@ export interface RequestOptions {
   readonly route?: InferenceRoute;
   readonly model?: ServedModel;
   readonly strict?: string;
+  readonly progress?: boolean;
   readonly receivedAtMs: number;
 }
 
@@ -230,6 +231,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
     strict: options.strict ?? null,
     session: null,
     returning: null,
+    progress: options.progress ?? false,
     receivedAtMs: options.receivedAtMs,
   };
 }

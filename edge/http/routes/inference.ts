@@ -1,7 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import { requestEnvelopeSchema, type InferenceRoute } from "../../../shared/openai/request-envelope.ts";
-import { REQUEST_ID_HEADER, STRICT_HEADER } from "../../../shared/protocol/headers.ts";
+import { PROGRESS_HEADER, REQUEST_ID_HEADER, STRICT_HEADER } from "../../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../../deps.ts";
 import { UNKNOWN_MODEL } from "../../monitoring/edge-metrics.ts";
 import { bandOf } from "../band.ts";
@@ -43,6 +43,7 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
           model,
           band,
           strict: c.req.header(STRICT_HEADER) ?? null,
+          progress: c.req.header(PROGRESS_HEADER)?.trim().toLowerCase() === "comments",
           returning: returningOf(c.req.header(RETRY_COUNT_HEADER)),
           session: c.req.header(deps.settings.sessionHeader)?.slice(0, MAX_SESSION_LENGTH) || null,
           receivedAtMs: c.get("receivedAtMs"),

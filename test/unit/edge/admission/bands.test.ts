@@ -121,7 +121,7 @@ describe("bands", () => {
     const simulation = new PoolSimulation([replica("a/r", { slots: 1 })]);
     for (let made = 0; made < 6; made++) simulation.admit({ serviceMs: 2_000 });
     simulation.admit({ band: "interactive", serviceMs: 2_000 });
-    expect(simulation.pool.prospect("r6")).toEqual({ place: 2, waitMs: null });
+    expect(simulation.pool.prospect("r6")).toEqual({ place: 6, waitMs: null });
     simulation.runUntil(4_500);
     expect(simulation.pool.prospect("r6")?.waitMs).toBeGreaterThan(3_000);
     expect(simulation.pool.prospect("r1")).toBeNull();
