@@ -1,8 +1,14 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeEmbedder } from "../../native/binding.ts";
 
-/** Inputs of one native call: between calls another request gets its turn, and a cancelled one stops. */
-const INPUTS_PER_CALL = 16;
+/**
+ * Inputs of one native call, which are computed in one batch: between calls another request gets its turn, and a
+ * cancelled one stops. On CPU llama.cpp takes other kernels for larger batches (flash attention in tiles from 64 rows
+ * on), whose rounding, amplified by quantised weights, moves a vector by up to 2e-3: there each input is computed
+ * alone, so that it gets the same vector in any company. That costs about half a millisecond a text for the smallest
+ * model and less, as a share, for larger ones, which keep a CPU busy with one. A GPU would stand idle.
+ */
+export const INPUTS_PER_CALL = { cpu: 1, gpu: 16 } as const;
 
 export interface EmbeddingTask {
   readonly inputs: readonly Int32Array[];
@@ -15,14 +21,19 @@ export interface EmbeddingTask {
 export class EmbeddingQueue {
   readonly #open: () => Promise<NativeEmbedder>;
   readonly #maxPending: number;
+  readonly #inputsPerCall: number;
   #embedder: NativeEmbedder | null = null;
   #turn: Promise<unknown> = Promise.resolve();
   #pending = 0;
 
   /** `open` runs at the first request: a model that only chats pays nothing for embeddings. */
-  constructor(open: () => Promise<NativeEmbedder>, maxPending: number) {
+  constructor(
+    open: () => Promise<NativeEmbedder>,
+    options: { readonly maxPending: number; readonly inputsPerCall: number },
+  ) {
     this.#open = open;
-    this.#maxPending = maxPending;
+    this.#maxPending = options.maxPending;
+    this.#inputsPerCall = options.inputsPerCall;
   }
 
   /** One vector per input in the inputs' order, of unit length. Rejects with the signal's reason when aborted. */
@@ -32,8 +43,8 @@ export class EmbeddingQueue {
     try {
       const vectors: Float32Array[] = [];
       let computed = 0;
-      for (let at = 0; at < task.inputs.length; at += INPUTS_PER_CALL) {
-        const slice = task.inputs.slice(at, at + INPUTS_PER_CALL);
+      for (let at = 0; at < task.inputs.length; at += this.#inputsPerCall) {
+        const slice = task.inputs.slice(at, at + this.#inputsPerCall);
         vectors.push(...(await this.#inTurn(slice, task.signal)));
         computed += slice.reduce((sum, { length }) => sum + length, 0);
         task.onProgress(computed);

@@ -8,7 +8,7 @@ import type { EngineReady } from "../../ports/engine-events.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
 import { FidelityCheck } from "../../inspect/fidelity-check.ts";
 import { FidelityStore } from "../../inspect/fidelity-store.ts";
-import { EmbeddingQueue } from "../embedding/embedding-queue.ts";
+import { EmbeddingQueue, INPUTS_PER_CALL } from "../embedding/embedding-queue.ts";
 import { EmbeddingRuns } from "../embedding/embedding-runs.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import { engineLoad } from "../events/engine-load.ts";
@@ -100,7 +100,10 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   );
   const queue = new EmbeddingQueue(
     () => native.createEmbedder({ contextLength: size.contextLength, threads, pooling: "mean" }),
-    options.max_pending,
+    {
+      maxPending: options.max_pending,
+      inputsPerCall: options.device === "cpu" ? INPUTS_PER_CALL.cpu : INPUTS_PER_CALL.gpu,
+    },
   );
   const model: EngineModel = {
     name: options.model,

@@ -168,7 +168,7 @@ const queueOf = (calls: number[], maxPending = 1) =>
         },
         dispose: () => Promise.resolve(),
       }),
-    maxPending,
+    { maxPending, inputsPerCall: 16 },
   );
 
 const task = (count: number, over: Partial<Parameters<EmbeddingQueue["embed"]>[0]> = {}) => ({
@@ -223,10 +223,13 @@ describe("the embedding queue", () => {
   });
   it("tries again to open a context that could not be made", async () => {
     let opened = 0;
-    const queue = new EmbeddingQueue(() => {
-      opened += 1;
-      return Promise.reject(new Error("no memory"));
-    }, 1);
+    const queue = new EmbeddingQueue(
+      () => {
+        opened += 1;
+        return Promise.reject(new Error("no memory"));
+      },
+      { maxPending: 1, inputsPerCall: 1 },
+    );
     await expect(queue.embed(task(1))).rejects.toThrow("no memory");
     await expect(queue.embed(task(1))).rejects.toThrow("no memory");
     expect(opened).toBe(2);
