@@ -14,6 +14,7 @@ import { launcherOf } from "../launchers/launcher-of.ts";
 import { CounterDigest } from "./counter-digest.ts";
 import { EdgeKeys } from "./edge-keys.ts";
 import { EndedStore } from "./ended-store.ts";
+import { lockFolder } from "./folder-lock.ts";
 import { Front } from "./front.ts";
 import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
@@ -67,6 +68,7 @@ class Host implements RunningHost {
   #seq = 0;
   #origin = "";
   #cancelSync = (): void => undefined;
+  #unlock = (): void => undefined;
   #stopping: Promise<void> | null = null;
   port = 0;
 
@@ -79,6 +81,8 @@ class Host implements RunningHost {
     const { clock, config, logger } = this.#deps;
     const folder = config.data;
     await mkdir(folder, { recursive: true, mode: 0o700 });
+    // Before anything in it is touched: another host's engines live by what is noted there.
+    this.#unlock = await lockFolder(folder);
     this.#ended = new EndedStore({ file: path.join(folder, "ended.ndjson"), logger });
     this.#keys = await EdgeKeys.open({
       file: path.join(folder, "edge-keys.json"),
@@ -114,6 +118,7 @@ class Host implements RunningHost {
     this.#ended?.close();
     await this.#dispatcher.close();
     if (this.#runFolder !== null) await rm(this.#runFolder, { recursive: true, force: true });
+    this.#unlock();
   }
 
   async #stop(): Promise<void> {

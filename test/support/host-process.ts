@@ -48,6 +48,24 @@ export class HostProcess {
     return host;
   }
 
+  /** Runs another host with this one's configuration and `config` over it, to its end. */
+  static async beside(
+    host: HostProcess,
+    config: Readonly<Record<string, unknown>>,
+  ): Promise<{ readonly code: number | null; readonly stderr: string }> {
+    const file = path.join(host.folder, "other.yaml");
+    writeFileSync(file, JSON.stringify({ ...host.#config, ...config }));
+    const child = spawn(process.execPath, [BACKEND, "serve", "--config", file], {
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    let stderr = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+    const limit = setTimeout(() => child.kill("SIGKILL"), 10_000);
+    await once(child, "close");
+    clearTimeout(limit);
+    return { code: child.exitCode, stderr };
+  }
+
   get url(): string {
     return `http://127.0.0.1:${this.port}`;
   }
