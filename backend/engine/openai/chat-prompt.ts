@@ -14,6 +14,7 @@ import type { AnswerParser } from "../tools/message-tracker.ts";
 import type { ToolUse } from "../tools/tool-use.ts";
 import { templateMessages, type TemplateMessage } from "./chat-messages.ts";
 import { ControlMarks, ControlText } from "./control-text.ts";
+import { plainWords } from "./library-words.ts";
 
 export type Constraint = Pick<SamplerOptions, "grammar" | "grammarLazy" | "grammarTriggers">;
 export const UNCONSTRAINED: Constraint = { grammar: "", grammarLazy: false, grammarTriggers: "" };
@@ -40,6 +41,9 @@ export interface PromptWish {
 }
 export const PLAIN: PromptWish = { templateArguments: null, tools: null, schema: null };
 
+/** Variables that templates get from us: a caller who set them would not be answered what he asked. */
+const OWN_VARIABLES = ["messages", "add_generation_prompt", "bos_token", "eos_token", "tools"];
+
 const PROBE_TOOL = { type: "function", function: { name: "probe", description: "", parameters: { type: "object" } } };
 
 /**
@@ -61,6 +65,7 @@ export class ChatPrompter {
 
   /** Throws `invalid_messages` with the template's own words, or a 400 that names a member. */
   prompt(messages: readonly ChatMessage[], wish: PromptWish): ChatPrompt {
+    checkTemplateArguments(wish.templateArguments);
     const all = templateMessages(messages);
     const last = all.at(-1);
     const begun = last?.role === "assistant" && last.tool_calls === undefined ? last.content : null;
@@ -149,16 +154,37 @@ export class ChatPrompter {
   }
 
   #apply(request: object): AppliedChat {
+    const failure = this.#tryToApply(request);
+    if (!(failure instanceof Error)) return failure;
+    const said = plainWords(failure.message);
+    // Whatever can be left out without a failure was its cause.
+    if ("chat_template_kwargs" in request) {
+      const { chat_template_kwargs: _, ...rest } = request;
+      if (!(this.#tryToApply(rest) instanceof Error)) {
+        const message = `The model's chat template cannot use 'chat_template_kwargs': ${said}`;
+        throw new ApiError("invalid_value", { message, param: "chat_template_kwargs", cause: failure });
+      }
+    }
+    if ("json_schema" in request) {
+      const { json_schema: _, ...rest } = request;
+      if (!(this.#tryToApply(rest) instanceof Error)) {
+        const message = `The schema cannot be turned into a grammar: ${said}`;
+        throw new ApiError("invalid_response_format", { message, param: "response_format", cause: failure });
+      }
+    }
+    throw new ApiError("invalid_messages", {
+      message: `The model's chat template refused the messages: ${said}`,
+      param: "messages",
+      cause: failure,
+    });
+  }
+
+  #tryToApply(request: object): AppliedChat | Error {
     try {
       return this.#ownChat().apply(JSON.stringify(request));
     } catch (thrown) {
-      if (nativeErrorCode(thrown) !== "template_failed") throw thrown;
-      const said = thrown instanceof Error ? thrown.message : "";
-      throw new ApiError("invalid_messages", {
-        message: `The model's chat template refused the messages: ${said}`,
-        param: "messages",
-        cause: thrown,
-      });
+      if (nativeErrorCode(thrown) !== "template_failed" || !(thrown instanceof Error)) throw thrown;
+      return thrown;
     }
   }
 
@@ -178,6 +204,15 @@ export class ChatPrompter {
     this.#controlText ??= new ControlText(controlTexts(this.#model));
     return this.#controlText;
   }
+}
+
+function checkTemplateArguments(templateArguments: PromptWish["templateArguments"]): void {
+  const taken = OWN_VARIABLES.find((name) => Object.hasOwn(templateArguments ?? {}, name));
+  if (taken === undefined) return;
+  throw new ApiError("invalid_value", {
+    message: `'chat_template_kwargs' must not set '${taken}': the server sets it.`,
+    param: "chat_template_kwargs",
+  });
 }
 
 const usesTools = (messages: readonly TemplateMessage[], tools: ToolUse | null): boolean =>

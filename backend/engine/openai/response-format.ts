@@ -1,6 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
+import { plainWords } from "./library-words.ts";
 import type { ResponseFormat } from "./request-schemas.ts";
 
 /** The grammar that holds an answer to its format; empty for free text. */
@@ -15,7 +16,7 @@ export function grammarOf(format: ResponseFormat | null | undefined, model: Nati
     return grammar;
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
-    throw refusal(thrown instanceof Error ? thrown.message : "", thrown);
+    throw refusal(plainWords(thrown instanceof Error ? thrown.message : ""), thrown);
   }
 }
 
@@ -33,7 +34,7 @@ export function checkedGrammar(grammar: string | null | undefined, model: Native
     return grammar;
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
-    const why = thrown instanceof Error ? thrown.message : "";
+    const why = plainWords(thrown instanceof Error ? thrown.message : "");
     throw new ApiError("invalid_value", {
       message: `'grammar' cannot be used: ${why}`,
       param: "grammar",
@@ -53,6 +54,20 @@ function refusal(why: string, cause?: unknown): ApiError {
 /** Members that hold values, not schemas. */
 const VALUES = new Set(["enum", "const", "default", "examples"]);
 
+/** Members that name schemas, whose names are the caller's. */
+const MAPS = new Set(["properties", "patternProperties", "$defs", "definitions"]);
+/** Members that are lists of choices: none is no schema that anything could satisfy. */
+const CHOICES = new Set(["enum", "anyOf", "oneOf", "allOf"]);
+
+function unenforceableIn(schemas: unknown): string | null {
+  if (typeof schemas !== "object" || schemas === null) return null;
+  for (const schema of Object.values(schemas)) {
+    const fault = unenforceable(schema);
+    if (fault !== null) return fault;
+  }
+  return null;
+}
+
 /** What the conversion would drop without an error, and an answer must not pretend to keep. */
 function unenforceable(schema: unknown): string | null {
   if (typeof schema !== "object" || schema === null) return null;
@@ -63,7 +78,10 @@ function unenforceable(schema: unknown): string | null {
     if (name === "$ref" && typeof member === "string" && !member.startsWith("#/")) {
       return `the reference ${JSON.stringify(member)} does not point into the schema`;
     }
-    const fault = VALUES.has(name) ? null : unenforceable(member);
+    if (CHOICES.has(name) && (!Array.isArray(member) || member.length === 0)) {
+      return `'${name}' must be a list that is not empty`;
+    }
+    const fault = VALUES.has(name) ? null : MAPS.has(name) ? unenforceableIn(member) : unenforceable(member);
     if (fault !== null) return fault;
   }
   return null;
