@@ -5,6 +5,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import path from "node:path";
 import { createInterface } from "node:readline";
+import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { main, ROOT, say, setUp, SetupError } from "./setup.mjs";
 
@@ -78,21 +79,51 @@ async function checkPorts(ports) {
   }
 }
 
-async function startStack({ ports, data, json }) {
-  await checkPorts(ports);
+/** One `up` for one folder: nothing in it is touched while another process lives by it. */
+async function takeFolder(data) {
+  const module = path.join(ROOT, "dist", "edge", "node", "folder-lock.js");
+  const { holderOf, lockFolder } = await import(pathToFileURL(module).href);
+  const refuse = (pid) => {
+    throw new SetupError(
+      `${data} is in use by process ${pid}. Stop that one first, or choose another folder: --data DIR`,
+    );
+  };
   mkdirSync(data, { recursive: true, mode: 0o700 });
+  for (const part of ["", "journal", "host"]) {
+    const pid = await holderOf(path.join(data, part));
+    if (pid !== null) refuse(pid);
+  }
+  let unlock;
+  try {
+    unlock = await lockFolder(data);
+  } catch (error) {
+    const pid = await holderOf(data);
+    if (pid === null) throw error;
+    refuse(pid);
+  }
+  process.once("exit", unlock);
+}
+
+async function startStack({ ports, data, json }) {
+  await takeFolder(data);
+  await checkPorts(ports);
   const files = writeConfigs({ ports, data });
   await command("edge/node/main.js", ["migrate", "--config", files.edge]);
-  const apiKey = await keyOnce({ data, config: files.edge });
   const token = await hostTokenOnce({ data, config: files.edge });
 
   const stack = new Stack();
-  stack.start("edge", "edge/node/main.js", ["serve", "--config", files.edge]);
+  stack.start("edge", "edge/node/main.js", ["serve", "--json", "--config", files.edge]);
   stack.start("backend", "backend/main.js", ["serve", "--config", files.host], { STEERAGE_HOST_TOKEN: token });
   const metricsUrl = `http://127.0.0.1:${ports.metrics}/metrics`;
-  await stack.untilReady(metricsUrl);
-  announce({ ports, data, metricsUrl, apiKey, json });
-  process.exitCode = await stack.ended;
+  if (await stack.untilReady(metricsUrl)) {
+    const apiKey = await keyOnce({ data, config: files.edge }).catch(async (error) => {
+      await stack.abandon();
+      throw error;
+    });
+    if (!stack.stopping) announce({ ports, data, metricsUrl, apiKey, json });
+  }
+  // Said aloud: while Node takes itself down a further signal would look like a crash.
+  process.exit(await stack.ended);
 }
 
 const NOTE = "# Written by 'npm run up' at every start: copy it to change it.";
@@ -174,9 +205,10 @@ async function command(program, args) {
 
 class Stack {
   #children = new Map();
-  #stopping = false;
+  #edgeReady = false;
   #failed = false;
   #end = () => {};
+  stopping = false;
   ended = new Promise((resolve) => {
     this.#end = resolve;
   });
@@ -193,16 +225,20 @@ class Stack {
       detached: true,
     });
     this.#children.set(name, child);
-    for (const stream of [child.stdout, child.stderr]) {
-      createInterface({ input: stream }).on("line", (line) => process.stderr.write(`${name.padEnd(7)} | ${line}\n`));
-    }
+    const relay = (line) => process.stderr.write(`${name.padEnd(7)} | ${line}\n`);
+    createInterface({ input: child.stderr }).on("line", relay);
+    createInterface({ input: child.stdout }).on("line", (line) => {
+      // The edge's one line: all its ports are its own now, so what answers there is not another stack.
+      if (name === "edge" && line.startsWith('{"ready":true')) this.#edgeReady = true;
+      else relay(line);
+    });
     child.once("exit", (code, signal) => this.#exited(name, code ?? signal));
   }
 
   /** Edge first: it refuses new calls and waits for running ones, which need the backend to finish. */
   #stop() {
-    const again = this.#stopping;
-    this.#stopping = true;
+    const again = this.stopping;
+    this.stopping = true;
     const edge = this.#children.get("edge");
     if (edge !== undefined) edge.kill("SIGTERM");
     if (edge === undefined || again) this.#children.get("backend")?.kill("SIGTERM");
@@ -211,29 +247,39 @@ class Stack {
 
   #exited(name, status) {
     this.#children.delete(name);
-    if (status !== 0) this.#failed = true;
-    if (!this.#stopping) {
+    // A program that was stopped before it could listen to signals is none that failed.
+    if (status !== 0 && !(this.stopping && !this.#edgeReady && status === "SIGTERM")) this.#failed = true;
+    if (!this.stopping) {
       say(`The ${name} ended unexpectedly (${status}); its last lines are above. Stopping.`);
       this.#failed = true;
     }
     this.#stop();
   }
 
+  /** True when our edge sees our backend's model; false when it was stopped before. */
   async untilReady(metricsUrl) {
     const ready = new RegExp(`^steerage_replicas\\{[^}]*model="${MODEL}"[^}]*state="ready"[^}]*\\} [1-9]`, "m");
     const end = Date.now() + READY_TIMEOUT_MS;
-    while (Date.now() < end && this.#children.size === 2) {
-      const text = await fetch(metricsUrl).then(
-        (response) => response.text(),
-        () => "",
-      );
-      if (ready.test(text)) return;
+    while (Date.now() < end && !this.stopping) {
+      const text = this.#edgeReady
+        ? await fetch(metricsUrl).then(
+            (response) => response.text(),
+            () => "",
+          )
+        : "";
+      if (ready.test(text) && !this.stopping) return true;
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
+    if (this.stopping) return false;
+    say("The demo model did not get ready; the log above says why. Stopping.");
+    await this.abandon();
+    return false;
+  }
+
+  async abandon() {
     this.#failed = true;
     this.#stop();
     await this.ended;
-    throw new SetupError("The demo model did not get ready; the log above says why.");
   }
 }
 
