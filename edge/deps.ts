@@ -2,6 +2,7 @@ import type { Logger } from "../shared/logging/logger.ts";
 import type { RandomBytes } from "../shared/ids.ts";
 import type { Clock } from "../shared/time/clock.ts";
 import type { InferenceRequest } from "./dispatch/inference-request.ts";
+import type { SaeAnswer, SaeCall } from "./dispatch/sae-calls.ts";
 import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
 import type { Fleet } from "./ports/fleet.ts";
 import type { HostAuthenticator } from "./ports/host-authenticator.ts";
@@ -71,6 +72,8 @@ export interface EdgeDeps {
   readonly ledger: ReportedUsage;
   readonly signer: Pick<Signer, "publicKeys">;
   readonly dispatch: Dispatch;
+  /** Asks a replica about an SAE that it holds. Throws an ApiError when no answer can be had. */
+  readonly callSae: (call: SaeCall) => Promise<SaeAnswer>;
   /** Null where a model has no price of its own and there is no default. */
   readonly priceOf: (model: string) => Price | null;
   readonly metrics: EdgeMetrics;

@@ -2,6 +2,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
+import { methodOfSaePlace, readSaePath } from "../../shared/protocol/sae-paths.ts";
 import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
@@ -48,8 +49,13 @@ export class Front {
     response.on("error", () => undefined);
     try {
       const path = (request.url ?? "/").split("?", 1)[0] ?? "/";
+      const saePlace = readSaePath(path);
       if (path === "/health" && (request.method === "GET" || request.method === "HEAD")) this.#health(response);
-      else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
+      else if (saePlace !== null && request.method === methodOfSaePlace(saePlace)) await this.#ask(request, response);
+      else if (saePlace !== null) {
+        const allow = methodOfSaePlace(saePlace);
+        sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow });
+      } else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
       else if (request.method === "POST") await this.#infer(path, request, response);
       else sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow: "POST" });
     } catch (thrown) {
@@ -66,14 +72,45 @@ export class Front {
     this.#handOver(token, body, request, response);
   }
 
-  /** No await from the choice of the engine to the start of the exchange: what was read stays true. */
-  #handOver({ claims }: CheckedToken, body: Buffer, request: IncomingMessage, response: ServerResponse): void {
+  /** A question about SAEs: signed with its query, carried to the engine, and no request in anybody's account. */
+  async #ask(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (this.#draining) throw new ApiError("draining", { source: "backend" });
+    const token = await this.#deps.tokens.check(
+      request.headers.authorization,
+      request.method ?? "GET",
+      request.url ?? "/",
+    );
+    const body = await readBody(request, this.#deps.maxBodyBytes);
+    this.#deps.tokens.admit(token, body);
+    const { engine } = this.#readyReplica(token);
+    if (response.destroyed) return;
+    exchangeWithEngine({
+      socketPath: engine.socketPath,
+      claims: token.claims,
+      body,
+      contentType: request.headers["content-type"] ?? "application/json",
+      accept: "application/json",
+      strict: undefined,
+      response,
+      onEvents: () => undefined,
+      onEnd: () => undefined,
+    });
+  }
+
+  #readyReplica({ claims }: CheckedToken) {
     const replica = this.#deps.replicas.get(claims.replica);
     if (replica === undefined) throw new ApiError("no_replica_available", { source: "backend" });
     const engine = replica.engine;
     if (engine === null || replica.state !== "ready") {
       throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
     }
+    return { replica, engine };
+  }
+
+  /** No await from the choice of the engine to the start of the exchange: what was read stays true. */
+  #handOver(token: CheckedToken, body: Buffer, request: IncomingMessage, response: ServerResponse): void {
+    const { claims } = token;
+    const { replica, engine } = this.#readyReplica(token);
     if (replica.running.open >= replica.maxInFlight) {
       const retryAfterSeconds = replica.running.waitSeconds(replica.slots);
       throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds });

@@ -7,6 +7,7 @@ import { landingRoute } from "./routes/landing.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelListRoute, modelRoute } from "./routes/models.ts";
 import { REPORTS_PATH, reportsRoute } from "./routes/reports.ts";
+import { saeListRoute, saeRoute } from "./routes/saes.ts";
 
 export interface Route {
   readonly method: "GET" | "POST";
@@ -27,6 +28,9 @@ export function publicRoutes(deps: EdgeDeps): readonly Route[] {
     { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
     { method: "GET", path: "/v1/models", access: "key", takesWork: false, answer: modelListRoute(deps) },
     { method: "GET", path: "/v1/models/:id{.+}", access: "key", takesWork: false, answer: modelRoute(deps) },
+    { method: "GET", path: "/v1/saes", access: "key", takesWork: false, answer: saeListRoute(deps) },
+    { method: "GET", path: "/v1/saes/:place{.+}", access: "key", takesWork: true, answer: saeRoute(deps) },
+    { method: "POST", path: "/v1/saes/:place{.+}", access: "key", takesWork: true, answer: saeRoute(deps) },
     ...INFERENCE_ROUTES.map((path): Route => ({
       method: "POST",
       path,

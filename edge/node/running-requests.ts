@@ -7,10 +7,10 @@ export class RunningRequests {
     return this.#running;
   }
 
-  async track(work: () => Promise<void>): Promise<void> {
+  async track<Result>(work: () => Promise<Result>): Promise<Result> {
     this.#running++;
     try {
-      await work();
+      return await work();
     } finally {
       this.#running--;
       if (this.#running === 0) {

@@ -8,6 +8,7 @@ import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
 import type { EdgeDeps, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { callSae } from "../dispatch/sae-calls.ts";
 import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
@@ -119,7 +120,7 @@ async function assemble(
   const upstream = new UndiciUpstream();
   closers.add(() => upstream.close());
   const metrics = new EdgeMetrics();
-  const dispatcher = new Dispatcher({
+  const dispatchDeps = {
     clock,
     logger,
     coordinator,
@@ -130,7 +131,8 @@ async function assemble(
     upstream,
     metrics,
     settings: settings.dispatchSettings(config, { priceVersion, secret: (name) => environment[name] }),
-  });
+  };
+  const dispatcher = new Dispatcher(dispatchDeps);
   listener.onSettled = dispatcher.onSettled;
   const authenticator = new StoreAuthenticator({
     clock,
@@ -159,6 +161,7 @@ async function assemble(
     ledger,
     signer,
     dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
+    callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
     priceOf: (model) => settings.priceOf(config, model),
     metrics,
     metricsSources: {

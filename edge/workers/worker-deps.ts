@@ -3,6 +3,7 @@ import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import type { Dispatch, EdgeDeps } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { callSae } from "../dispatch/sae-calls.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
@@ -55,6 +56,11 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     ledger: { acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters) },
     signer,
     dispatch: dispatchOf(env, { signer, metrics }),
+    callSae: (call) => {
+      // Nothing of it is priced.
+      const dispatch = settings.dispatchSettings(config, { priceVersion: 0, secret: worker.secret });
+      return callSae({ clock, logger, coordinator, signer, upstream: new FetchUpstream(), settings: dispatch }, call);
+    },
     priceOf: (model) => settings.priceOf(config, model),
     metrics,
     metricsSources: { coordinator, fleet },

@@ -2,6 +2,7 @@ import { ApiError } from "../../shared/errors/api-error.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
 import type { EdgeDeps, Respond } from "../../edge/deps.ts";
 import type { InferenceRequest } from "../../edge/dispatch/inference-request.ts";
+import type { SaeCall } from "../../edge/dispatch/sae-calls.ts";
 import { EdgeMetrics } from "../../edge/monitoring/edge-metrics.ts";
 import type { ServedModel } from "../../edge/ports/fleet.ts";
 import type { Principal } from "../../edge/ports/principal.ts";
@@ -37,6 +38,8 @@ export interface FakeEdge {
   readonly deps: EdgeDeps;
   /** What reached dispatch. */
   readonly dispatched: InferenceRequest[];
+  /** What was asked of replicas about SAEs. */
+  readonly saeCalls: SaeCall[];
   readonly reports: Report[];
   readonly log: string[];
   readonly state: { draining: boolean; store: "ok" | "away"; models: ServedModel[] };
@@ -74,6 +77,7 @@ const respondWhole: Respond = async (_exchange, run) => {
 export function fakeEdge(): FakeEdge {
   const clock = new ManualClock();
   const dispatched: InferenceRequest[] = [];
+  const saeCalls: SaeCall[] = [];
   const reports: Report[] = [];
   const log: string[] = [];
   const state: FakeEdge["state"] = { draining: false, store: "ok", models: [MODEL] };
@@ -118,6 +122,11 @@ export function fakeEdge(): FakeEdge {
     },
     ledger: { acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })) },
     signer: { publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }] },
+    callSae: (call) => {
+      saeCalls.push(call);
+      const body = new TextEncoder().encode(JSON.stringify({ object: "sae", id: call.saeId }));
+      return Promise.resolve({ status: 200, headers: { "content-type": "application/json" }, body });
+    },
     dispatch: {
       run(request, writer) {
         dispatched.push(request);
@@ -137,5 +146,5 @@ export function fakeEdge(): FakeEdge {
     storeState: () => Promise.resolve(state.store),
     respond: respondWhole,
   };
-  return { deps, dispatched, reports, log, state };
+  return { deps, dispatched, saeCalls, reports, log, state };
 }

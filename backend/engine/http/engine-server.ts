@@ -3,6 +3,7 @@ import type { Socket } from "node:net";
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../../shared/openai/request-envelope.ts";
+import { methodOfSaePlace, readSaePath, type SaePlace } from "../../../shared/protocol/sae-paths.ts";
 import { ENGINE_EVENTS_PATH, ENGINE_SAES_PATH } from "../../ports/engine-events.ts";
 import type { EngineModel } from "../engine-model.ts";
 import type { EventHub } from "../events/event-hub.ts";
@@ -14,7 +15,7 @@ import { readEmbeddingRequest } from "../openai/embedding-request.ts";
 import type { GenerationPlan } from "../openai/generation-plan.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
-import { answerSaeCall, isSaePath, saeMethod } from "../saes/sae-routes.ts";
+import { answerSaeCall } from "../saes/sae-routes.ts";
 import { saesOf, type SaeRegistry } from "../sae-registry.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
 import { isStrict, labelOf, saltOf, type Exchange } from "./exchange.ts";
@@ -90,13 +91,14 @@ export class EngineServer {
     response.on("error", (error) => logger.debug("connection lost", { reason: error.message }));
     try {
       const path = (request.url ?? "").split("?")[0] ?? "";
+      const saePlace = readSaePath(path);
       const route = INFERENCE_ROUTES.find((known) => known === path);
       if (route !== undefined) {
         allowOnly("POST", request, response);
         await this.#infer(route, request, response);
-      } else if (isSaePath(path)) {
-        allowOnly(saeMethod(path), request, response);
-        await this.#answerSaes(request, response);
+      } else if (saePlace !== null) {
+        allowOnly(methodOfSaePlace(saePlace), request, response);
+        await this.#answerSaes(saePlace, request, response);
       } else if (path === HEALTH_PATH) {
         allowOnly("GET", request, response);
         sendJson(response, this.#draining ? 503 : 200, { status: this.#draining ? "draining" : "ok" });
@@ -151,13 +153,13 @@ export class EngineServer {
   }
 
   /** What is known of the SAEs: no slot, no account. */
-  async #answerSaes(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #answerSaes(place: SaePlace, request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { model, ranker, maxBodyBytes } = this.#deps;
     const left = new AbortController();
     response.once("close", () => left.abort());
     const call = {
-      method: request.method ?? "GET",
-      url: request.url ?? "",
+      place,
+      query: (request.url ?? "").split("?", 2)[1] ?? "",
       body: async () => readRequestBody(await readBody(request, maxBodyBytes)),
       gone: left.signal,
     };

@@ -119,6 +119,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     native,
     context: { threads, flashAttention: options.flash_attention, kvType: options.kv_cache_type },
     contextLength: size.contextLength,
+    hold: (held) => saes.hold(held),
   });
   const server = new EngineServer({
     model,

@@ -14,6 +14,8 @@ export interface RankerDeps {
   readonly context: Omit<ReaderOptions, "contextTokens">;
   /** Longest text in tokens. */
   readonly contextLength: number;
+  /** Keeps an SAE alive, though it be detached, until the returned function is called. */
+  readonly hold: (saes: Iterable<LoadedSae>) => () => void;
 }
 
 interface TokenText {
@@ -38,11 +40,13 @@ export class FeatureRanker {
     if (this.#closed) throw new ApiError("draining", { source: "backend" });
     if (this.#waiting > MAX_WAITING) throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds: 5 });
     this.#waiting += 1;
+    const letGo = this.#deps.hold([sae]);
     const turn = this.#last.then(() => this.#run(sae, texts, request.limit, gone));
     this.#last = turn.catch(() => undefined);
     try {
       return await turn;
     } finally {
+      letGo();
       this.#waiting -= 1;
     }
   }

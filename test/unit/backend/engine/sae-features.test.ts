@@ -1,8 +1,9 @@
 import { describe, expect, it } from "vitest";
+import { methodOfSaePlace, readSaePath } from "../../../../shared/protocol/sae-paths.ts";
 import type { LoadedSae } from "../../../../backend/engine/engine-model.ts";
 import { featureQuerySchema, listFeatures } from "../../../../backend/engine/saes/feature-list.ts";
 import { FeatureRanking } from "../../../../backend/engine/saes/feature-rank.ts";
-import { answerSaeCall, saeMethod } from "../../../../backend/engine/saes/sae-routes.ts";
+import { answerSaeCall } from "../../../../backend/engine/saes/sae-routes.ts";
 
 const note = (label: string | null, density: number | null, maxActivation: number | null, ...topTokens: string[]) => ({
   label,
@@ -29,11 +30,15 @@ const sae: LoadedSae = {
 };
 const indices = (query: Record<string, string>) =>
   listFeatures(sae, featureQuerySchema.parse(query)).entries.map(({ index }) => index);
-const call = (url: string, body: unknown = {}, rank = () => Promise.resolve([])) =>
-  answerSaeCall(
-    { method: "GET", url, body: () => Promise.resolve(body), gone: new AbortController().signal },
+async function call(url: string, body: unknown = {}, rank = () => Promise.resolve([])) {
+  const [path = "", query = ""] = url.split("?", 2);
+  const place = readSaePath(path);
+  if (place === null) throw new Error(`${path} is no place`);
+  return answerSaeCall(
+    { place, query, body: () => Promise.resolve(body), gone: new AbortController().signal },
     { model: { name: "m", saes: [sae] }, ranker: { rank } },
   );
+}
 
 describe("the features of an SAE", () => {
   it("are found by every word of a question, in label or top tokens, in any case", () => {
@@ -106,8 +111,10 @@ describe("the routes of SAEs", () => {
   });
 
   it("take a ranking as POST, and refuse one that names no texts", async () => {
-    expect(saeMethod("/v1/saes/org/one/features/rank")).toBe("POST");
-    expect(saeMethod("/v1/saes/org/one/features")).toBe("GET");
+    const method = (path: string) => methodOfSaePlace(readSaePath(path) ?? { kind: "list" });
+    expect(method("/v1/saes/org/one/features/rank")).toBe("POST");
+    expect(method("/v1/saes/org/one/features")).toBe("GET");
+    expect(readSaePath("/v1/models")).toBeNull();
     const rank = "/v1/saes/org/one/features/rank";
     expect(await call(rank, { positive: ["a"], negative: ["b"] })).toEqual({
       object: "list",

@@ -4,7 +4,7 @@ import { RunningRequests } from "../../../../edge/node/running-requests.ts";
 function setUp() {
   const ends: (() => void)[] = [];
   const requests = new RunningRequests();
-  const begin = () => requests.track(() => new Promise((resolve) => ends.push(resolve)));
+  const begin = () => requests.track(() => new Promise<void>((resolve) => ends.push(resolve)));
   return { requests, begin, ends };
 }
 
