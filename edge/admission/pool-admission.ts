@@ -146,6 +146,7 @@ export class PoolAdmission {
       oldestWaitMsByBand: Object.fromEntries(
         bands.map(([name, band]) => [name, Math.max(0, nowMs - (band.oldest()?.arrivedAtMs ?? nowMs))]),
       ),
+      breakers: this.#replicas.breakers(nowMs),
       saturation: poolSaturation(candidates, this.#settings, nowMs) + this.#queue.size / Math.max(1, slots),
     };
   }

@@ -34,6 +34,15 @@ export class PoolReplicas {
     return this.#books.values();
   }
 
+  /** Of replicas that are out, or that one request is to probe. */
+  breakers(nowMs: number): Record<string, "open" | "half_open"> {
+    return Object.fromEntries(
+      [...this.#books]
+        .filter(([, { breaker }]) => !breaker.closed)
+        .map(([key, { breaker }]) => [key, breaker.openUntilMs(nowMs) > 0 ? "open" : "half_open"]),
+    );
+  }
+
   candidates(nowMs: number): Candidate[] {
     const typical = this.#typicalSpeed();
     return [...this.#books.values()].map((book) => book.candidate(nowMs, typical));
@@ -77,13 +86,12 @@ export class PoolReplicas {
   }
 
   #typicalSpeed(): number {
-    let sum = 0;
-    let measured = 0;
-    for (const { speedOfSlot } of this.#books.values()) {
-      if (speedOfSlot === null) continue;
-      sum += speedOfSlot;
-      measured++;
+    let work = 0;
+    let ms = 0;
+    for (const { measured } of this.#books.values()) {
+      work += measured.work;
+      ms += measured.ms;
     }
-    return measured === 0 ? ASSUMED_SPEED : sum / measured;
+    return work > 0 && ms > 0 ? (work * 1_000) / ms : ASSUMED_SPEED;
   }
 }

@@ -8,8 +8,10 @@ const DEFAULT_BUSY_MS = 1_000;
 /** A machine that joined others just now gets this share of its weight at first, and all of it after the window. */
 const COLD_SHARE = 0.1;
 const WARM_UP_MS = 30_000;
-/** Weight of the newest request in a machine's measured speed. */
-const NEWEST = 0.1;
+/** What is left of a measure after each further request. */
+const KEPT = 0.95;
+/** Seconds of work that a machine must have shown before its own speed says as much as that of its pool. */
+const CONVINCING_SECONDS = 5;
 
 /** What a claim is expected to cost, and when it was made. */
 export interface ClaimCost {
@@ -119,8 +121,8 @@ export class ReplicaBook {
     if (ended.result === "back_pressure")
       this.#busyUntilMs = Math.max(this.#busyUntilMs, nowMs + (ended.busyForMs ?? DEFAULT_BUSY_MS));
     if (ended.result === "answered" && ended.work !== null && nowMs > claim.atMs) {
-      this.#measuredWork += NEWEST * (ended.work - this.#measuredWork);
-      this.#measuredMs += NEWEST * (nowMs - claim.atMs - this.#measuredMs);
+      this.#measuredWork = KEPT * this.#measuredWork + ended.work;
+      this.#measuredMs = KEPT * this.#measuredMs + (nowMs - claim.atMs);
     }
   }
 
@@ -136,12 +138,12 @@ export class ReplicaBook {
     return Math.min(Infinity, ...times);
   }
 
-  /** Work tokens a second of one slot; null before the first measure. */
-  get speedOfSlot(): number | null {
-    return this.#measuredMs > 0 && this.#measuredWork > 0 ? (this.#measuredWork * 1_000) / this.#measuredMs : null;
+  /** Work tokens that its slots did lately, and the time they took. */
+  get measured(): { readonly work: number; readonly ms: number } {
+    return { work: this.#measuredWork, ms: this.#measuredMs };
   }
 
-  /** `typicalSpeed` of a slot serves where the machine has no measure of its own. */
+  /** `typicalSpeed`: work tokens a second of a slot in this pool, for as long as the machine has shown little itself. */
   candidate(nowMs: number, typicalSpeed: number): Candidate {
     const { target, slots, capabilities, saes, weight, priority } = this.#digest;
     return {
@@ -154,7 +156,7 @@ export class ReplicaBook {
       waiting: this.#waiting(),
       kvUse: this.#kvUse(),
       ownWork: this.#ownWork,
-      workPerSecond: (this.speedOfSlot ?? typicalSpeed) * Math.max(1, slots),
+      workPerSecond: this.#speedOfSlot(typicalSpeed) * Math.max(1, slots),
       warmth: this.#warmth(nowMs),
       reportAgeMs: this.#reportedAtMs === null ? null : nowMs - this.#reportedAtMs,
       capabilities,
@@ -194,6 +196,11 @@ export class ReplicaBook {
     // Of other servers only the share is known, not their cells.
     const sent = target.kind === "host" ? this.#unreportedTokens : 0;
     return Math.min(1, Math.max(0, (totalKvCells - freeKvCells + sent) / totalKvCells));
+  }
+
+  #speedOfSlot(typicalSpeed: number): number {
+    const work = this.#measuredWork + typicalSpeed * CONVINCING_SECONDS;
+    return work / (this.#measuredMs / 1_000 + CONVINCING_SECONDS);
   }
 
   #warmth(nowMs: number): number {

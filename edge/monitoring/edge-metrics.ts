@@ -35,7 +35,9 @@ export class EdgeMetrics {
   readonly #registry = new MetricsRegistry();
   readonly #inFlight: Gauge;
   readonly #queueDepth: Gauge;
+  readonly #queueBytes: Gauge;
   readonly #queueOldest: Gauge;
+  readonly #breakers: Gauge;
   readonly #saturation: Gauge;
   readonly #kvOccupancy: Gauge;
   readonly #replicas: Gauge;
@@ -63,6 +65,8 @@ export class EdgeMetrics {
     );
     this.#ledgerDifference = registry.gauge("steerage_ledger_difference", "Tokens by which the ledger's sums differ.");
     this.#leasesOpen = registry.gauge("steerage_leases_open", "Claims and reservations held, by kind.");
+    this.#queueBytes = registry.gauge("steerage_queue_bytes", "Bytes of request bodies waiting, by band.");
+    this.#breakers = registry.gauge("steerage_breakers", "Replicas taken out of choice, by replica and state.");
   }
 
   /** Each request that started ends exactly once. */
@@ -96,6 +100,8 @@ export class EdgeMetrics {
       claims += pool.inFlight;
       this.#saturation.set(pool.saturation, { pool: pool.pool });
       for (const [band, depth] of Object.entries(pool.queueDepthByBand)) this.#queueDepth.add(depth, { band });
+      for (const [band, bytes] of Object.entries(pool.queueBytesByBand ?? {})) this.#queueBytes.add(bytes, { band });
+      for (const [replica, state] of Object.entries(pool.breakers ?? {})) this.#breakers.set(1, { replica, state });
       for (const [band, ms] of Object.entries(pool.oldestWaitMsByBand))
         oldestMs.set(band, Math.max(oldestMs.get(band) ?? 0, ms));
     }
@@ -113,6 +119,8 @@ export class EdgeMetrics {
   #clearScraped(): void {
     for (const gauge of [
       this.#queueDepth,
+      this.#queueBytes,
+      this.#breakers,
       this.#queueOldest,
       this.#saturation,
       this.#kvOccupancy,

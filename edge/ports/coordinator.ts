@@ -137,6 +137,8 @@ export interface PoolStats {
   readonly oldestWaitMsByBand: Readonly<Record<string, number>>;
   /** Bytes of request bodies waiting. */
   readonly queueBytesByBand?: Readonly<Record<string, number>>;
+  /** Replicas whose breaker is not closed, by key. */
+  readonly breakers?: Readonly<Record<string, "open" | "half_open">>;
   readonly saturation: number;
 }
 

@@ -8,7 +8,7 @@ export interface SeenRequest {
   readonly aborted: Promise<void>;
 }
 
-type Script = (request: SeenRequest, response: ServerResponse) => void;
+export type Script = (request: SeenRequest, response: ServerResponse) => void;
 
 /** An OpenAI-compatible server on loopback that does what a test says and remembers what it was asked. */
 export class ScriptedEndpoint {
@@ -16,6 +16,8 @@ export class ScriptedEndpoint {
   readonly seen: SeenRequest[] = [];
   /** Replace it in a test; by default a whole or streamed answer of five tokens. */
   script: Script = answerOfFive;
+  /** Its metrics page; null: it has none. */
+  metrics: string | null = null;
   readonly #server: Server;
 
   private constructor(url: string, server: Server) {
@@ -34,9 +36,10 @@ export class ScriptedEndpoint {
         });
       });
       incoming.on("end", () => {
-        // The edge asks every endpoint for its load; this one has no such page.
+        // The edge asks every endpoint for its load.
         if (incoming.url === "/metrics") {
-          outgoing.writeHead(404).end();
+          const page = endpoint?.metrics ?? null;
+          outgoing.writeHead(page === null ? 404 : 200).end(page ?? "");
           return;
         }
         const request = { path: incoming.url ?? "", headers: incoming.headers, body, aborted };

@@ -55,6 +55,8 @@ describe("the edge's metrics", () => {
       "steerage_tpot_seconds",
       "steerage_ledger_difference",
       "steerage_leases_open",
+      "steerage_queue_bytes",
+      "steerage_breakers",
     ]);
     expect(text).toMatch(/^steerage_requests_in_flight 0$/m);
     expect(text).not.toMatch(/NaN|Infinity/);
