@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { MAX_SEED, MAX_STOP_STRINGS, MAX_STOP_STRING_LENGTH } from "./limits.ts";
+import { MAX_STOP_STRINGS, MAX_STOP_STRING_LENGTH } from "./limits.ts";
 
 const stopString = z
   .string()
@@ -17,7 +17,8 @@ export const samplingShape = {
   stop: optional(
     z.union([stopString, z.array(stopString).max(MAX_STOP_STRINGS, `at most ${MAX_STOP_STRINGS} stop strings`)]),
   ),
-  seed: optional(z.int().min(0).max(MAX_SEED)),
+  /** Any integer that JSON carries exactly; the sampler takes it modulo 2^32, so -1 is 4294967295. */
+  seed: optional(z.int()),
   n: optional(z.int().min(1).max(128)),
   stream: optional(z.boolean()),
   stream_options: optional(z.looseObject({ include_usage: optional(z.boolean()) })),

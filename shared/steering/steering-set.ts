@@ -102,13 +102,18 @@ const steeringOfSaeSchema = z
 
 /** The request member `steering`: one set, or one per SAE. `features: []` asks for an unsteered answer. */
 export const steeringSchema = z
-  .union([steeringOfSaeSchema, z.array(steeringOfSaeSchema).min(1).max(MAX_SAES_PER_REQUEST)])
+  .union([
+    steeringOfSaeSchema,
+    z.array(steeringOfSaeSchema).min(1).max(MAX_SAES_PER_REQUEST, `at most ${MAX_SAES_PER_REQUEST} sets`),
+  ])
   .superRefine((value, context) => {
     if (!Array.isArray(value)) return;
     const seen = new Set<string | null>();
     let edits = 0;
     value.forEach((set, place) => {
       const sae = set.sae_id ?? null;
+      // An empty set names none.
+      if (set.features.length === 0) return;
       if (seen.has(sae))
         context.addIssue({ code: "custom", path: [place, "sae_id"], message: "an SAE is named twice" });
       seen.add(sae);

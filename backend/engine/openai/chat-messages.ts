@@ -64,7 +64,10 @@ function textOf(message: ChatMessage, place: number): string {
 
 function checkToolCallId(message: ChatMessage, issued: ReadonlySet<string>, place: number): void {
   const id = message.tool_call_id;
-  if (message.role !== "tool" || id === null || id === undefined || issued.has(id)) return;
+  if (message.role !== "tool") return;
   const param = `messages[${place}].tool_call_id`;
+  if (id === null || id === undefined)
+    throw new ApiError("missing_field", { message: `'${param}' is required.`, param });
+  if (issued.has(id)) return;
   throw new ApiError("invalid_value", { message: `'${param}' names a call that no earlier message made.`, param });
 }

@@ -50,7 +50,7 @@ function inputsOf(input: EmbeddingRequest["input"], model: EngineModel): Int32Ar
     if (tokens.length <= model.contextLength) return tokens;
     throw new ApiError("context_length_exceeded", {
       message: `'${param}' has ${tokens.length} tokens, but at most ${model.contextLength} can be embedded.`,
-      param: `input[${place}]`,
+      param,
     });
   });
 }

@@ -1,4 +1,5 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
+import { MAX_SEED } from "../../../shared/openai/limits.ts";
 import type { SamplerOptions } from "../../native/binding.ts";
 import type { Constraint } from "./chat-prompt.ts";
 import type { EngineChatRequest, EngineCompletionRequest } from "./request-schemas.ts";
@@ -27,7 +28,7 @@ export interface SamplingContext {
 /** OpenAI's defaults: temperature 1, nothing truncated, nothing penalised, a seed of its own for every answer. */
 export function samplerOf(request: SamplingRequest, context: SamplingContext): SamplerOptions {
   return {
-    seed: request.seed ?? context.randomSeed(),
+    seed: samplerSeed(request.seed ?? context.randomSeed()),
     temperature: request.temperature ?? 1,
     topK: request.top_k ?? 0,
     topP: request.top_p ?? 1,
@@ -40,6 +41,12 @@ export function samplerOf(request: SamplingRequest, context: SamplingContext): S
     allowedTokens: allowedTokens(request.allowed_token_ids ?? [], context.vocabularySize),
     ...context.constraint,
   };
+}
+
+/** The seed modulo 2^32: the sampler has 32 bits, OpenAI's seeds have 64. */
+function samplerSeed(seed: number): number {
+  const range = MAX_SEED + 1;
+  return ((seed % range) + range) % range;
 }
 
 function biasOf(bias: Readonly<Record<string, number>>, vocabularySize: number): SamplerOptions["logitBias"] {

@@ -93,6 +93,9 @@ describe("a chat prompt", () => {
       ];
       expect(() => chat({ messages })).not.toThrow();
     }
+    expect(() => chat({ messages: [{ role: "tool", content: "ok" }] })).toThrow(
+      refusal("messages[0].tool_call_id", "missing_field"),
+    );
     expect(() => chat({ messages: [{ role: "tool", tool_call_id: "call_9", content: "ok" }] })).toThrow(
       refusal("messages[0].tool_call_id"),
     );
@@ -155,6 +158,16 @@ describe("token limits", () => {
 });
 
 describe("sampling", () => {
+  it.each([
+    [4_294_967_295, 4_294_967_295],
+    [4_294_967_296, 0],
+    [Number.MAX_SAFE_INTEGER, 4_294_967_295],
+    [-1, 4_294_967_295],
+    [Number.MIN_SAFE_INTEGER, 1],
+  ])("takes the seed %i modulo 2^32", (seed, taken) => {
+    expect(chat({ seed }).sampler.seed).toBe(taken);
+  });
+
   it("has OpenAI's defaults and a seed of its own", () => {
     expect(chat({}).sampler).toMatchObject({ temperature: 1, topP: 1, topK: 0, minP: 0, seed: 42, repeatPenalty: 1 });
   });
@@ -179,7 +192,8 @@ describe("sampling", () => {
     });
   });
   it.each([
-    [{ seed: -1 }, "seed"],
+    [{ seed: 1.5 }, "seed"],
+    [{ seed: 2 ** 53 }, "seed"],
     [{ seed: true }, "seed"],
     [{ temperature: 3 }, "temperature"],
     [{ logit_bias: { 9999: 1 } }, "logit_bias"],
@@ -363,6 +377,7 @@ describe("an embedding request", () => {
   });
   it.each([
     [{ input: ["ok", "x".repeat(200)] }, "input[1]", "context_length_exceeded"],
+    [{ input: "x".repeat(200) }, "input", "context_length_exceeded"],
     [{ input: [] }, "input", "invalid_value"],
     [{ input: "" }, "input", "invalid_value"],
     [{ input: ["a", ""] }, "input[1]", "invalid_value"],
