@@ -1,5 +1,6 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeEmbedder } from "../../native/binding.ts";
+import type { Pooling } from "./pooling.ts";
 
 /**
  * Inputs of one native call, which are computed in one batch: between calls another request gets its turn, and a
@@ -10,25 +11,39 @@ import type { NativeEmbedder } from "../../native/binding.ts";
  */
 export const INPUTS_PER_CALL = { cpu: 1, gpu: 16 } as const;
 
+/** An embedder's memory grows with the longest input it can take, so it is made as long as inputs really are. */
+const LEAST_WINDOW = 2_048;
+
 export interface EmbeddingTask {
   readonly inputs: readonly Int32Array[];
+  readonly pooling: Pooling;
   /** Tokens computed so far, after every native call. */
   readonly onProgress: (computedTokens: number) => void;
   readonly signal: AbortSignal;
 }
 
-/** Owns the embedding context, which computes one call at a time; requests take turns call by call. */
+export interface EmbedderWish {
+  readonly pooling: Pooling;
+  /** Longest input, tokens. */
+  readonly contextLength: number;
+}
+interface OpenEmbedder {
+  readonly native: NativeEmbedder;
+  readonly contextLength: number;
+}
+
+/** Owns the embedding contexts, which compute one call at a time; requests take turns call by call. */
 export class EmbeddingQueue {
-  readonly #open: () => Promise<NativeEmbedder>;
+  readonly #open: (wish: EmbedderWish) => Promise<NativeEmbedder>;
   readonly #maxPending: number;
   readonly #inputsPerCall: number;
-  #embedder: NativeEmbedder | null = null;
+  readonly #embedders = new Map<Pooling, OpenEmbedder>();
   #turn: Promise<unknown> = Promise.resolve();
   #pending = 0;
 
   /** `open` runs at the first request: a model that only chats pays nothing for embeddings. */
   constructor(
-    open: () => Promise<NativeEmbedder>,
+    open: (wish: EmbedderWish) => Promise<NativeEmbedder>,
     options: { readonly maxPending: number; readonly inputsPerCall: number },
   ) {
     this.#open = open;
@@ -45,7 +60,7 @@ export class EmbeddingQueue {
       let computed = 0;
       for (let at = 0; at < task.inputs.length; at += this.#inputsPerCall) {
         const slice = task.inputs.slice(at, at + this.#inputsPerCall);
-        vectors.push(...(await this.#inTurn(slice, task.signal)));
+        vectors.push(...(await this.#inTurn({ ...task, inputs: slice })));
         computed += slice.reduce((sum, { length }) => sum + length, 0);
         task.onProgress(computed);
       }
@@ -55,25 +70,32 @@ export class EmbeddingQueue {
     }
   }
 
-  #inTurn(inputs: readonly Int32Array[], signal: AbortSignal): Promise<Float32Array[]> {
+  #inTurn({ inputs, pooling, signal }: EmbeddingTask): Promise<Float32Array[]> {
     const call = this.#turn.then(async () => {
       signal.throwIfAborted();
-      return await (await this.#opened()).embed(inputs);
+      const longest = inputs.reduce((most, { length }) => Math.max(most, length), 0);
+      return await (await this.#opened(pooling, longest)).embed(inputs);
     });
     this.#turn = call.catch(() => undefined);
     return call;
   }
 
   /** A context that could not be made (no memory) is tried again by the next request. */
-  async #opened(): Promise<NativeEmbedder> {
-    this.#embedder ??= await this.#open();
-    return this.#embedder;
+  async #opened(pooling: Pooling, longest: number): Promise<NativeEmbedder> {
+    const open = this.#embedders.get(pooling);
+    if (open !== undefined && open.contextLength >= longest) return open.native;
+    this.#embedders.delete(pooling);
+    await open?.native.dispose();
+    const contextLength = Math.max(LEAST_WINDOW, 2 ** Math.ceil(Math.log2(longest)));
+    const native = await this.#open({ pooling, contextLength });
+    this.#embedders.set(pooling, { native, contextLength });
+    return native;
   }
 
   /** After the last request. */
   async dispose(): Promise<void> {
     await this.#turn;
-    await this.#embedder?.dispose();
+    for (const { native } of this.#embedders.values()) await native.dispose();
   }
 }
 

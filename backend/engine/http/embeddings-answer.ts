@@ -20,6 +20,7 @@ export async function answerEmbeddings(plan: EmbeddingPlan, exchange: Exchange, 
   try {
     const vectors = await deps.queue.embed({
       inputs: plan.inputs,
+      pooling: plan.pooling,
       signal: exchange.gone,
       onProgress: (computedTokens) => run.progress(computedTokens),
     });

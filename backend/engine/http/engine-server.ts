@@ -15,6 +15,7 @@ import { readEmbeddingRequest } from "../openai/embedding-request.ts";
 import type { GenerationPlan } from "../openai/generation-plan.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
+import { TEXT_TOOL_PATHS, answerTextTool } from "../openai/text-tools.ts";
 import { answerSaeCall } from "../saes/sae-routes.ts";
 import { saesOf, type SaeRegistry } from "../sae-registry.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
@@ -93,12 +94,17 @@ export class EngineServer {
       const path = (request.url ?? "").split("?")[0] ?? "";
       const saePlace = readSaePath(path);
       const route = INFERENCE_ROUTES.find((known) => known === path);
+      const textTool = TEXT_TOOL_PATHS.find((known) => known === path);
       if (route !== undefined) {
         allowOnly("POST", request, response);
         await this.#infer(route, request, response);
       } else if (saePlace !== null) {
         allowOnly(methodOfSaePlace(saePlace), request, response);
         await this.#answerSaes(saePlace, request, response);
+      } else if (textTool !== undefined) {
+        allowOnly("POST", request, response);
+        const body = readRequestBody(await readBody(request, this.#deps.maxBodyBytes));
+        sendJson(response, 200, answerTextTool(textTool, body, this.#deps.model));
       } else if (path === HEALTH_PATH) {
         allowOnly("GET", request, response);
         sendJson(response, this.#draining ? 503 : 200, { status: this.#draining ? "draining" : "ok" });

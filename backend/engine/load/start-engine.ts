@@ -99,7 +99,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     (load) => hub.publish(load),
   );
   const queue = new EmbeddingQueue(
-    () => native.createEmbedder({ contextLength: size.contextLength, threads, pooling: "mean" }),
+    ({ pooling, contextLength }) =>
+      native.createEmbedder({ pooling, contextLength: Math.min(contextLength, size.contextLength), threads }),
     {
       maxPending: options.max_pending,
       inputsPerCall: options.device === "cpu" ? INPUTS_PER_CALL.cpu : INPUTS_PER_CALL.gpu,

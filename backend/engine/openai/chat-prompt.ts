@@ -191,6 +191,10 @@ export class ChatPrompter {
   #tokens(pieces: ReturnType<ControlMarks["split"]>): Int32Array {
     const parts = pieces.map(({ text, control }, place) => this.#model.tokenize(text, place === 0, control));
     const tokens = parts.length === 1 ? (parts[0] ?? new Int32Array(0)) : concatenated(parts);
+    if (tokens.length === 0) {
+      const message = "The model's chat template makes an empty prompt of the messages.";
+      throw new ApiError("invalid_messages", { message, param: "messages" });
+    }
     return withoutSecondBos(tokens, this.#model.info.bosToken);
   }
 

@@ -1,15 +1,18 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
-import { embeddingRequestSchema, type EmbeddingRequest } from "../../../shared/openai/embeddings.ts";
+import { type EmbeddingRequest } from "../../../shared/openai/embeddings.ts";
 import type { EngineModel } from "../engine-model.ts";
 import { checkedTokenIds } from "./completion-request.ts";
+import { poolingOf, type Pooling } from "../embedding/pooling.ts";
 import { applyFieldPolicy } from "./field-policy.ts";
 import { EMBEDDING_FIELDS } from "./field-tables.ts";
 import type { RequestBody } from "./request-body.ts";
+import { engineEmbeddingSchema } from "./request-schemas.ts";
 
 export interface EmbeddingPlan {
   readonly inputs: readonly Int32Array[];
   readonly format: "float" | "base64";
+  readonly pooling: Pooling;
   /** The sum over all inputs. */
   readonly promptTokens: number;
   readonly ignoredFields: readonly string[];
@@ -17,7 +20,7 @@ export interface EmbeddingPlan {
 
 /** POST /v1/embeddings, from the caller's JSON to a plan. All inputs are checked before any is computed. */
 export function readEmbeddingRequest(body: RequestBody, model: EngineModel, strict: boolean): EmbeddingPlan {
-  const read = embeddingRequestSchema.safeParse(body);
+  const read = engineEmbeddingSchema.safeParse(body);
   if (!read.success) throw apiErrorOfZod(read.error);
   const request = read.data;
   const ignoredFields = applyFieldPolicy(body, EMBEDDING_FIELDS, strict);
@@ -32,6 +35,7 @@ export function readEmbeddingRequest(body: RequestBody, model: EngineModel, stri
   return {
     inputs,
     format: request.encoding_format ?? "float",
+    pooling: poolingOf(request.pooling ?? null, model.native.info),
     promptTokens: inputs.reduce((sum, { length }) => sum + length, 0),
     ignoredFields,
   };

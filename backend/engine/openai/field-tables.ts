@@ -111,8 +111,8 @@ export const EMBEDDING_FIELDS: FieldTable = {
   return_sae_activations: refused,
   profile: refused,
   steering_intensity: refused,
-  // Vectors are the mean over the input, of unit length; a wish for exactly that changes nothing.
-  pooling: only("mean"),
+  pooling: "honoured",
+  // Vectors have unit length; a wish for exactly that changes nothing.
   normalize: only(true),
   task: refused,
   instruction: refused,

@@ -1,9 +1,11 @@
 import { z } from "zod";
 import { chatRequestSchema } from "../../../shared/openai/chat.ts";
 import { completionRequestSchema } from "../../../shared/openai/completions.ts";
+import { embeddingRequestSchema } from "../../../shared/openai/embeddings.ts";
 import { toolShape } from "../../../shared/openai/tools.ts";
 import { activationRequestsSchema } from "../../../shared/steering/activations.ts";
 import { steeringSchema } from "../../../shared/steering/steering-set.ts";
+import { POOLINGS } from "../embedding/pooling.ts";
 
 const MAX_BIASED_TOKENS = 1_024;
 const MAX_SCHEMA_CHARACTERS = 65_536;
@@ -49,6 +51,8 @@ export const engineChatSchema = chatRequestSchema.extend({
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
 });
 export type EngineChatRequest = z.infer<typeof engineChatSchema>;
+
+export const engineEmbeddingSchema = embeddingRequestSchema.extend({ pooling: z.enum(POOLINGS).nullish() });
 
 export const engineCompletionSchema = completionRequestSchema.extend(engineShape);
 export type EngineCompletionRequest = z.infer<typeof engineCompletionSchema>;

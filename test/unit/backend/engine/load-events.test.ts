@@ -173,6 +173,7 @@ const queueOf = (calls: number[], maxPending = 1) =>
 
 const task = (count: number, over: Partial<Parameters<EmbeddingQueue["embed"]>[0]> = {}) => ({
   inputs: inputList(count),
+  pooling: "mean" as const,
   onProgress: () => undefined,
   signal: new AbortController().signal,
   ...over,
@@ -220,6 +221,27 @@ describe("the embedding queue", () => {
     const first = queue.embed(task(1));
     await expect(queue.embed(task(1))).rejects.toMatchObject({ code: "engine_busy" });
     await first;
+  });
+  it("opens an embedder for every pooling, and a longer one only when an input needs it", async () => {
+    const opened: string[] = [];
+    const queue = new EmbeddingQueue(
+      ({ pooling, contextLength }) => {
+        opened.push(`open ${pooling} ${contextLength}`);
+        return Promise.resolve({
+          embed: (inputs) => Promise.resolve(inputs.map(vector)),
+          dispose: () => {
+            opened.push(`close ${pooling} ${contextLength}`);
+            return Promise.resolve();
+          },
+        });
+      },
+      { maxPending: 1, inputsPerCall: 1 },
+    );
+    for (const pooling of ["mean", "last", "mean"] as const) await queue.embed(task(1, { pooling }));
+    for (const length of [2_048, 5_000, 100]) await queue.embed(task(0, { inputs: [new Int32Array(length)] }));
+    expect(opened).toEqual(["open mean 2048", "open last 2048", "close mean 2048", "open mean 8192"]);
+    await queue.dispose();
+    expect(opened.slice(4).toSorted()).toEqual(["close last 2048", "close mean 8192"]);
   });
   it("tries again to open a context that could not be made", async () => {
     let opened = 0;

@@ -390,6 +390,16 @@ describe("an embedding request", () => {
   ])("refuses %j by name", (fields, param, code) => {
     expect(() => embedding(fields)).toThrow(refusal(param, code));
   });
+  it("is pooled as the caller wishes where the model allows it, else as the file declares", () => {
+    expect(embedding({}).pooling).toBe("mean");
+    expect(embedding({ pooling: "last" }).pooling).toBe("last");
+    expect(() => embedding({ pooling: "cls" })).toThrow(refusal("pooling"));
+    expect(() => embedding({ pooling: "max" })).toThrow(refusal("pooling"));
+    const metadata = { "scripted.pooling_type": "2", "scripted.attention.causal": "false" };
+    model = { ...model, native: new ScriptedModel({ metadata }) };
+    expect(embedding({}).pooling).toBe("cls");
+    expect(() => embedding({ pooling: "last" })).toThrow(refusal("pooling"));
+  });
   it("accepts the native number of dimensions", () => {
     expect(embedding({ dimensions: 4 }).inputs).toHaveLength(1);
   });
