@@ -1,4 +1,5 @@
 import type { NativeAddon, NativeModel } from "../native/binding.ts";
+import { type ActivePosition, featureSurvival, type Survival } from "../sae/feature-survival.ts";
 import { placeOnModel } from "../sae/place-on-model.ts";
 import { readSaeFolder } from "../sae/read-sae-folder.ts";
 import { SaeFileError } from "../sae/sae-file-error.ts";
@@ -22,13 +23,9 @@ export interface Inspection {
   /** Whether it explains this model's rows well enough to be served. */
   readonly fits: boolean | null;
   readonly activations?: { readonly positions: readonly ActivePosition[] };
+  /** Against a reference, where one is given. */
+  readonly survival?: Survival;
 }
-interface ActivePosition {
-  readonly position: number;
-  readonly token_id: number;
-  readonly features: readonly { readonly index: number; readonly value: number }[];
-}
-
 export interface InspectionWish {
   readonly modelPath: string;
   readonly saePath: string;
@@ -39,6 +36,8 @@ export interface InspectionWish {
   /** The text is one sequence: a prompt, whose activations may be wanted. */
   readonly whole: boolean;
   readonly withActivations: boolean;
+  /** Activations of the same text on another file of the model; null compares with nothing. */
+  readonly reference: readonly ActivePosition[] | null;
   readonly minExplainedVariance: number;
   /** CPU threads for a model of so many parameters. */
   readonly threadsFor: (parameterCount: number) => number;
@@ -53,6 +52,8 @@ export async function inspectSae(wish: InspectionWish, addon: NativeAddon): Prom
     const { format, architecture, embeddingWidth, featureCount } = files.config;
     const measured = await measure(wish, { addon, model, files, layer });
     const variance = measured?.explained_variance ?? null;
+    const positions = measured?.positions ?? [];
+    const survival = wish.reference === null ? null : survivalOf(wish.reference, positions);
     return {
       format,
       architecture,
@@ -64,7 +65,8 @@ export async function inspectSae(wish: InspectionWish, addon: NativeAddon): Prom
       l0: measured?.l0 ?? null,
       dead: measured?.dead ?? null,
       fits: variance === null ? null : variance >= wish.minExplainedVariance,
-      ...(wish.withActivations ? { activations: { positions: measured?.positions ?? [] } } : {}),
+      ...(wish.withActivations ? { activations: { positions } } : {}),
+      ...(survival === null ? {} : { survival }),
     };
   } finally {
     await model.dispose();
@@ -79,7 +81,8 @@ interface Opened {
 }
 
 async function measure(wish: InspectionWish, { addon, model, files, layer }: Opened) {
-  const { text, whole, withActivations, threadsFor } = wish;
+  const { text, whole, threadsFor } = wish;
+  const keepsRows = wish.withActivations || wish.reference !== null;
   const windows = text === null ? [] : whole ? [wholeText(model, text)] : windowsOf(model, files, text);
   const reader = await ResidualReader.open(model, {
     contextTokens: Math.max(1, ...windows.map(({ length }) => length)),
@@ -94,7 +97,7 @@ async function measure(wish: InspectionWish, { addon, model, files, layer }: Ope
     if (text === null) return null;
     const native = addon.loadSae(files.tensors);
     const positions: ActivePosition[] = [];
-    const onRow = (row: EncodedRow) => void (withActivations && positions.push(activePosition(row)));
+    const onRow = (row: EncodedRow) => void (keepsRows && positions.push(activePosition(row)));
     const fidelity = await measureFidelity({ reader, model, files, native, layer }, windows, onRow);
     native.dispose();
     return fidelity === null && positions.length === 0
@@ -103,6 +106,12 @@ async function measure(wish: InspectionWish, { addon, model, files, layer }: Ope
   } finally {
     await reader.dispose();
   }
+}
+
+function survivalOf(reference: readonly ActivePosition[], measured: readonly ActivePosition[]): Survival {
+  const survival = featureSurvival(reference, measured);
+  if (survival !== null) return survival;
+  throw new SaeFileError("the reference", "was measured on another text, or with another tokenizer");
 }
 
 function windowsOf(model: NativeModel, files: SaeFiles, text: string): Int32Array[] {

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { Command, InvalidArgumentError, Option } from "commander";
 import { ConfigError } from "../../shared/config/read-config.ts";
 import { CALIBRATION_FILE, DEFAULT_MIN_EXPLAINED_VARIANCE } from "../ports/engine-options.ts";
+import { readReference } from "./reference-file.ts";
 import type { Inspection } from "./inspection.ts";
 
 interface InspectFlags {
@@ -10,6 +11,7 @@ interface InspectFlags {
   readonly prompt?: string;
   readonly layer?: number;
   readonly activations?: true;
+  readonly reference?: string;
   readonly minExplainedVariance: number;
   readonly json?: true;
 }
@@ -26,6 +28,11 @@ export function saeCommand(): Command {
     .option("--prompt <text>", "text to measure on, as one prompt")
     .option("--layer <n>", "block after which it reads, instead of what it says itself", readLayer)
     .option("--activations", "every active feature at every position; needs --prompt or --text")
+    .option(
+      "--reference <file>",
+      "what --activations --json printed for another file of this model, such as the unquantised one: tells which " +
+        "features survive; needs the same --prompt or --text",
+    )
     .addOption(
       new Option("--min-explained-variance <share>", "least share of the variance for a fit")
         .argParser(readShare)
@@ -37,9 +44,11 @@ export function saeCommand(): Command {
 }
 
 async function inspectAndPrint(modelPath: string, saePath: string, flags: InspectFlags): Promise<void> {
-  if (flags.activations === true && flags.text === undefined && flags.prompt === undefined) {
-    throw new ConfigError("--activations needs --prompt or --text");
+  const ofPositions = flags.activations === true ? "--activations" : flags.reference && "--reference";
+  if (ofPositions !== undefined && flags.text === undefined && flags.prompt === undefined) {
+    throw new ConfigError(`${ofPositions} needs --prompt or --text`);
   }
+  const reference = flags.reference === undefined ? null : await readReference(flags.reference);
   const text = await textOf(flags, saePath);
   // Loaded late: no other command needs the native core in this process.
   const [{ inspectSae }, { loadNative, nativeErrorCode }, { threadCount }, { physicalCores }] = await Promise.all([
@@ -58,8 +67,9 @@ async function inspectAndPrint(modelPath: string, saePath: string, flags: Inspec
         saePath,
         layer: flags.layer ?? null,
         text,
-        whole: flags.prompt !== undefined || flags.activations === true,
+        whole: flags.prompt !== undefined || ofPositions !== undefined,
         withActivations: flags.activations === true,
+        reference,
         minExplainedVariance: flags.minExplainedVariance,
         threadsFor: (parameterCount) => threadCount(0, parameterCount, cores),
       },
@@ -85,10 +95,12 @@ async function textOf(flags: InspectFlags, saePath: string): Promise<string | nu
 }
 
 function told(inspection: Inspection): string {
-  const { activations, ...figures } = inspection;
+  const { activations, survival, ...figures } = inspection;
   const lines = Object.entries(figures).map(
     ([name, value]) => `${name.padEnd(20)}${typeof value === "number" ? roundedText(value) : (value ?? "unmeasured")}`,
   );
+  if (survival !== undefined)
+    lines.push(`${"survival".padEnd(20)}${survival.survived} of ${survival.compared} features`);
   for (const { position, token_id: token, features } of activations?.positions ?? []) {
     const active = features.toSorted((a, b) => b.value - a.value);
     lines.push(

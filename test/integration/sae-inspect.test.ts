@@ -58,6 +58,8 @@ describe("steerage-backend sae inspect", () => {
       [[MODEL, SAE, "--layer", "x"], "block number"],
       [[MODEL, SAE, "--activations"], "--prompt"],
       [[MODEL, SAE, "--text", path.join(empty, "none.txt")], "none.txt"],
+      [[MODEL, SAE, "--reference", path.join(empty, "none.json")], "--reference needs"],
+      [[MODEL, SAE, "--prompt", "a", "--reference", path.join(SAE, "cfg.json")], "sae inspect --activations"],
       [[MODEL, SAE, "--text", "a", "--prompt", "b"], "--prompt"],
       [[MODEL], "sae_dir"],
     ] as const) {

@@ -32,6 +32,7 @@ const inspect = async (wish: Partial<InspectionWish>) =>
       text: null,
       whole: true,
       withActivations: false,
+      reference: null,
       minExplainedVariance: 0.5,
       threadsFor: () => 1,
       ...wish,
@@ -81,6 +82,17 @@ describe("an inspection of the demo SAE", () => {
     }
     expect(Math.max(...variances)).toBe(variances[1]);
     expect(variances[3]).toBeLessThan(0);
+  });
+
+  it("says which features the quantised file still has, against the unquantised one", async () => {
+    const reference = (await inspect({ text: STORY, withActivations: true })).activations?.positions ?? [];
+    const quantised = await inspect({ modelPath: DEMO_Q8, text: STORY, reference });
+    expect(quantised.survival?.compared).toBeGreaterThan(50);
+    expect(quantised.survival?.share).toBeGreaterThan(0.9);
+    expect(quantised).not.toHaveProperty("activations");
+    const elsewhere = await inspect({ modelPath: DEMO_Q8, text: STORY, reference, layer: 3 });
+    expect(elsewhere.survival?.share).toBeLessThan(0.5);
+    await expect(inspect({ text: "Another text", reference })).rejects.toThrow("another text");
   });
 
   it("measures nothing without a text", async () => {

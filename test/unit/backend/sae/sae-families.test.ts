@@ -1,5 +1,7 @@
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { decodeRow, encodeRow } from "../../../../backend/sae/encoder.ts";
+import { npyTensor } from "../../../../backend/sae/npy-array.ts";
 import { readSaeFolder } from "../../../../backend/sae/read-sae-folder.ts";
 import { SaeFileError } from "../../../../backend/sae/sae-file-error.ts";
 import { npyBytes, npzBytes, zipBytes, type FixtureArray } from "../../../support/npz-fixture.ts";
@@ -72,6 +74,32 @@ describe("a Gemma Scope folder", () => {
       await expect(failure).rejects.toThrow(SaeFileError);
       await expect(failure).rejects.toThrow(named);
     }
+  });
+});
+
+/** Null for bytes that are refused as they should be; any other failure passes through. */
+function arrayOrRefusal(bytes: Buffer) {
+  try {
+    return npyTensor("x", bytes, "f");
+  } catch (thrown) {
+    if (thrown instanceof SaeFileError) return null;
+    throw thrown;
+  }
+}
+
+describe("an array in NumPy's format", () => {
+  it("is read whole or refused by our own error, whatever its bytes say", () => {
+    const whole = npyBytes({ shape: [2, 3], values: [1, 2, 3, 4, 5, 6] });
+    const change = fc.record({ at: fc.nat(whole.length - 1), byte: fc.nat(255) });
+    fc.assert(
+      fc.property(fc.array(change, { maxLength: 4 }), fc.nat(whole.length), (changes, length) => {
+        const bytes = Buffer.from(whole.subarray(0, length));
+        for (const { at, byte } of changes) if (at < length) bytes[at] = byte;
+        const tensor = arrayOrRefusal(bytes);
+        expect(tensor?.bytes.length).toBe(tensor?.lengthBytes);
+      }),
+    );
+    expect(arrayOrRefusal(whole)?.shape).toEqual([2, 3]);
   });
 });
 
