@@ -222,3 +222,63 @@ describe("the engine loop", () => {
     expect(sinks.map(({ account }) => account?.reason)).toEqual(["cancelled", "cancelled", "cancelled"]);
   });
 });
+
+describe("further choices of a request", () => {
+  const limited = { maxTokens: 8 };
+
+  it("start when the first one's prompt is computed, and copy it from the running sequence", () => {
+    const { context, loop, submit } = setUp({ slots: 3 });
+    const leader = submit(task("hello", limited));
+    const sinks = [new RecordingSink(), new RecordingSink()];
+    for (const sink of sinks) loop.submitFurther(task("hello", limited), sink, leader.ticket);
+    expect(context.submitted).toHaveLength(1);
+    context.step();
+    expect(
+      context.submitted.slice(1).map(({ copyFromSequenceId, keepTokens }) => [copyFromSequenceId, keepTokens]),
+    ).toEqual([
+      [0, 4],
+      [0, 4],
+    ]);
+    while (sinks.some(({ account }) => account === null)) context.step();
+    expect(sinks.map(({ account }) => account?.reason)).toEqual(["end_of_generation", "end_of_generation"]);
+    expect(loop.freeCells).toBe(200);
+  });
+
+  it("come before the queue, are no part of its bound, and are counted with the first one's prompt", () => {
+    const { context, loop, submit } = setUp({ slots: 1, maxPending: 1 });
+    const leader = submit(task("hello"));
+    const further = new RecordingSink();
+    loop.submitFurther(task("hello", { countsPrompt: false }), further, leader.ticket);
+    const other = submit(task("other"));
+    expect(loop.waitingCount).toBe(1);
+    while (leader.sink.account === null) context.step();
+    expect(loop.running()).toMatchObject([{ cachedPromptTokens: 0, computedPromptTokens: 0 }]);
+    while (further.account === null) context.step();
+    expect(other.sink.account).toBeNull();
+    while (other.sink.account === null) context.step();
+  });
+
+  it("are cancelled while they wait for the prompt, and run on when the first one is", () => {
+    const { context, loop, submit } = setUp({ slots: 2 });
+    const leader = submit(task("hello"));
+    const [gone, stays] = [new RecordingSink(), new RecordingSink()];
+    const ticket = loop.submitFurther(task("hello"), gone, leader.ticket);
+    loop.submitFurther(task("hello"), stays, leader.ticket);
+    ticket.cancel();
+    expect(gone.account?.reason).toBe("cancelled");
+    leader.ticket.cancel();
+    while (stays.account === null) context.step();
+    expect(leader.sink.account?.reason).toBe("cancelled");
+    expect(stays.account.reason).toBe("end_of_generation");
+  });
+
+  it("all end when everything is to", () => {
+    const { context, loop, submit } = setUp({ slots: 1 });
+    const leader = submit(task("hello"));
+    const further = new RecordingSink();
+    loop.submitFurther(task("hello"), further, leader.ticket);
+    loop.cancelAll();
+    context.step();
+    expect([leader.sink.account?.reason, further.account?.reason]).toEqual(["cancelled", "cancelled"]);
+  });
+});

@@ -152,3 +152,39 @@ describe("a wait estimate", () => {
     expect(estimate.seconds(600, 2)).toBe(60);
   });
 });
+
+describe("the prompt of a running sequence", () => {
+  const lending = (id: number, tokens: readonly number[]): SequenceState => ({
+    id,
+    state: "running",
+    lends: cells(tokens),
+    reservedCells: 10,
+  });
+
+  it("is copied into the least used sequence when nothing idle holds a longer prefix", () => {
+    const states = [lending(0, [1, 2, 3, 4]), idle(1, [9], 5), idle(2, [1, 2], 1)];
+    expect(decideStart(states, 100, request([1, 2, 3, 4, 5]))).toMatchObject({
+      sequenceId: 2,
+      copyFromSequenceId: 0,
+      keepTokens: 4,
+    });
+    expect(decideStart([lending(0, [1]), idle(1, [1, 2])], 100, request([1, 2, 3]))).toMatchObject({
+      sequenceId: 1,
+      copyFromSequenceId: 1,
+      keepTokens: 2,
+    });
+  });
+
+  it("is not lent before it is computed, nor to another project, nor beyond what must be computed", () => {
+    const table = new SlotTable(2, 100);
+    table.claim(request([1, 2, 3]));
+    expect(table.claim(request([1, 2, 3]))).toMatchObject({ keepTokens: 0 });
+    table.release(1, NO_CELLS);
+    table.lend(0, cells([1, 2, 3]));
+    expect(table.claim(request([1, 2, 3, 4]))).toMatchObject({ copyFromSequenceId: 0, keepTokens: 3 });
+    const asked = request([1, 2, 3, 4], 8, 2);
+    expect(decideStart([lending(0, [1, 2, 3]), idle(1, [])], 100, asked)).toMatchObject({ keepTokens: 2 });
+    const other = { ...asked, labels: cells([1, 2, 3, 4], { salt: "other" }) };
+    expect(decideStart([lending(0, [1, 2, 3]), idle(1, [])], 100, other)).toMatchObject({ keepTokens: 0 });
+  });
+});
