@@ -7,6 +7,8 @@ import { environmentName, withEnvironment } from "../shared/config/environment.t
 import { ConfigError, readConfig } from "../shared/config/read-config.ts";
 import { duration, size } from "../shared/config/units.ts";
 import { LOG_LEVELS } from "../shared/logging/logger.ts";
+import { profileNameSchema } from "../shared/steering/profile.ts";
+import { steeringSchema } from "../shared/steering/steering-set.ts";
 import { hostEnvironment, SPECIAL_NAMES, STEERAGE_PREFIX } from "./host-environment.ts";
 import { DEFAULT_MIN_EXPLAINED_VARIANCE, DEVICES, KV_CACHE_TYPES } from "./ports/engine-options.ts";
 
@@ -45,6 +47,15 @@ const modelSchema = z.strictObject({
     .describe("`native` computes; `sim` is the scripted engine for rehearsals."),
   source: z.string().min(1).optional().describe("GGUF file; relative to this file. Not needed by `sim`."),
   saes: z.array(saeSchema).default([]).describe("SAEs that are attached when the model loads."),
+  profiles: z
+    .array(
+      z.strictObject({
+        name: profileNameSchema.describe("Name by which requests ask for it, with `profile`."),
+        steering: steeringSchema.describe("As a request's `steering`: an object, or a list with one per SAE."),
+      }),
+    )
+    .default([])
+    .describe("Named steerings; requests scale them with `steering_intensity`."),
   slots: slots.optional().describe("As the key of the same name above, for this model."),
   max_pending: maxPending.optional().describe("As above, for this model."),
   context_length: contextLength.optional().describe("As above, for this model."),

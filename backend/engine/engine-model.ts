@@ -1,5 +1,6 @@
 import type { NativeModel, NativeSae } from "../native/binding.ts";
 import type { Fidelity } from "../../shared/protocol/report.ts";
+import type { EngineOptions } from "../ports/engine-options.ts";
 import type { AttachedSae } from "../sae/attached-sae.ts";
 import type { FeatureNote } from "../sae/feature-metadata.ts";
 import type { SaeArchitecture, SaeFormat } from "../sae/sae-files.ts";
@@ -33,6 +34,8 @@ export interface EngineModel {
   /** Window of one request, prompt and completion together. */
   readonly contextLength: number;
   readonly saes: readonly LoadedSae[];
+  /** Named steerings from the host's configuration. */
+  readonly profiles: EngineOptions["profiles"];
   /** 0 to 2^32 - 1. */
   readonly randomSeed: () => number;
 }

@@ -127,6 +127,7 @@ export class Replica {
       context_length: this.#ready?.context_length ?? 0,
       capabilities: this.#ready?.capabilities ?? [],
       saes: this.#ready?.saes ?? [],
+      ...(this.#ready?.profiles === undefined ? {} : { profiles: this.#ready.profiles }),
     };
   }
 

@@ -23,6 +23,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, program: stri
         calibration_text: sae.calibration_text ?? null,
         serve_anyway: sae.serve_anyway,
       })),
+      profiles: [...model.profiles],
       min_explained_variance: config.min_explained_variance,
       fidelity_folder: path.join(config.data, "fidelity"),
       slots,

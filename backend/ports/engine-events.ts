@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { ATTEMPT_OUTCOMES, attachedSaeSchema } from "../../shared/protocol/report.ts";
+import { ATTEMPT_OUTCOMES, attachedSaeSchema, reportedProfileSchema } from "../../shared/protocol/report.ts";
 
 /** Where an engine process tells its host about itself: NDJSON, one event a line, on the engine's own socket. */
 export const ENGINE_EVENTS_PATH = "/engine/v1/events";
@@ -22,6 +22,8 @@ const readySchema = z.object({
   max_output: count.nullable(),
   capabilities: z.array(z.string()),
   saes: z.array(attachedSaeSchema),
+  /** Named steerings whose SAEs are all attached. */
+  profiles: z.array(reportedProfileSchema).optional(),
   /** Configured SAEs that are not served, each with the reason. */
   refused_saes: z.array(z.object({ id: z.string(), reason: z.string() })).optional(),
 });

@@ -1,4 +1,6 @@
 import { z } from "zod";
+import { profileNameSchema } from "../../shared/steering/profile.ts";
+import { steeringSchema } from "../../shared/steering/steering-set.ts";
 import { LOG_LEVELS } from "../../shared/logging/logger.ts";
 
 /** What a key-value cache cell is stored in; quantised ones need flash attention. */
@@ -35,6 +37,8 @@ export const engineOptionsSchema = z.object({
       serve_anyway: z.boolean().default(false),
     }),
   ),
+  /** Named steerings that requests may ask for. */
+  profiles: z.array(z.object({ name: profileNameSchema, steering: steeringSchema })).default([]),
   /** An SAE below this explained variance is not served. */
   min_explained_variance: z.number().max(1).default(DEFAULT_MIN_EXPLAINED_VARIANCE),
   /** Folder that keeps what was measured; null keeps nothing. */

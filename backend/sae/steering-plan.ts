@@ -78,6 +78,14 @@ export function planSteering<Sae extends AttachedSae>(
   };
 }
 
+/** The same plan, told as a profile's. */
+export function ofProfile<Sae extends AttachedSae>(
+  plan: SteeringPlan<Sae>,
+  profile: NonNullable<AppliedSteering["profile"]>,
+): SteeringPlan<Sae> {
+  return { ...plan, applied: plan.applied.map((item) => ({ ...item, profile })) };
+}
+
 /** What the hook and the cache say about an answer. */
 export interface SteeringEvidence {
   /** Rows that were changed, by place in the plan's edits. */

@@ -11,8 +11,14 @@ import { editedBody } from "./request-body.ts";
 import type { DispatcherDeps } from "./settings.ts";
 
 /** What a request asks of a replica, from its envelope. */
-export function saeNeeds(envelope: InferenceRequest["envelope"]): Pick<AdmitRequest, "saeIds" | "needsSomeSae"> {
+export function saeNeeds({
+  envelope,
+  model,
+}: Pick<InferenceRequest, "envelope" | "model">): Pick<AdmitRequest, "saeIds" | "needsSomeSae"> {
+  const profile = envelope.profile ?? null;
   const named = [
+    // An unknown one needs some SAE: whatever machine gets it will say so.
+    ...(profile === null ? [] : (model.profiles?.find(({ name }) => name === profile)?.saes ?? [null])),
     ...effectiveSets(envelope.steering).map(({ sae_id }) => sae_id ?? null),
     ...activationRequestsOf(envelope.return_sae_activations).map(({ request }) => request.sae_id ?? null),
   ];
@@ -50,7 +56,7 @@ export function admitRequest(
     band: request.band,
     arrivedAtMs: request.receivedAtMs,
     capability: CAPABILITY_OF_ROUTE[request.route],
-    ...saeNeeds(request.envelope),
+    ...saeNeeds(request),
     excludedReplicas,
     bodyBytes: request.bodyText.length,
     returning: request.returning,

@@ -1,6 +1,6 @@
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Answer } from "../../shared/protocol/answer.ts";
-import type { AttachedSae, Report } from "../../shared/protocol/report.ts";
+import type { AttachedSae, Report, ReportedProfile } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Coordinator, ReplicaDigest } from "../ports/coordinator.ts";
 import type { Fleet, HostState, ServedModel } from "../ports/fleet.ts";
@@ -26,6 +26,7 @@ const RETRY_UNREACHABLE_MS = 30_000;
 interface PoolView {
   readonly replicas: ReplicaDigest[];
   readonly saes: AttachedSae[];
+  readonly profiles: ReportedProfile[];
   readonly otherNames: Set<string>;
   readonly silent: Set<string>;
 }
@@ -144,6 +145,7 @@ export class InProcessFleet implements Fleet {
       const view = pools.get(name) ?? {
         replicas: [],
         saes: [],
+        profiles: [],
         otherNames: new Set<string>(),
         silent: new Set<string>(),
       };
@@ -160,6 +162,7 @@ export class InProcessFleet implements Fleet {
         view.replicas.push(digest);
         if (digest.ready && !digest.draining) view.saes.push(...replica.saes);
         if (this.#silent.has(host)) view.silent.add(digest.target.key);
+        if (digest.ready && !digest.draining) view.profiles.push(...(replica.profiles ?? []));
       }
     }
     for (const endpoint of this.#settings.endpoints) {
@@ -178,6 +181,7 @@ export class InProcessFleet implements Fleet {
         {
           digest: { pool, replicas: view.replicas },
           saes: view.saes,
+          profiles: view.profiles,
           otherNames: [...view.otherNames],
           sinceMs,
           silent: view.silent,

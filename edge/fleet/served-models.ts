@@ -1,4 +1,4 @@
-import type { AttachedSae } from "../../shared/protocol/report.ts";
+import type { AttachedSae, ReportedProfile } from "../../shared/protocol/report.ts";
 import type { PoolDigest } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 import type { ModelNote } from "./settings.ts";
@@ -7,6 +7,8 @@ export interface PoolMembers {
   readonly digest: PoolDigest;
   /** SAEs of replicas that are ready. */
   readonly saes: readonly AttachedSae[];
+  /** Of the same replicas. */
+  readonly profiles: readonly ReportedProfile[];
   /** Names under which its backends know the model, where they differ from the pool's. */
   readonly otherNames: readonly string[];
   readonly sinceMs: number;
@@ -31,6 +33,9 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     maxOutput: note?.maxOutput ?? null,
     capabilities: [...new Set(considered.flatMap(({ capabilities }) => capabilities))].toSorted(),
     saes: [...saes.values()].toSorted((left, right) => left.layer - right.layer || (left.id < right.id ? -1 : 1)),
+    profiles: [...new Map(members.profiles.map((profile) => [profile.name, profile])).values()].toSorted(
+      (left, right) => (left.name < right.name ? -1 : 1),
+    ),
     readyReplicas: ready.filter(({ target }) => !members.silent.has(target.key)).length,
     sinceMs: members.sinceMs,
   };

@@ -1,18 +1,14 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
 import { activationRequestsOf } from "../../shared/steering/activations.ts";
+import { profileFault } from "../../shared/steering/profile.ts";
 import { effectiveSets, type SteeringOfSae } from "../../shared/steering/steering-set.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 
-/** Members of miLLM's surface that are not built yet; ignoring one would change what the caller believes he got. */
-const NOT_BUILT = ["profile", "steering_intensity"] as const;
-
 /** What a route's path alone settles, before the model is known. Throws a 400 that names the member. */
 export function checkEnvelope(route: InferenceRoute, envelope: RequestEnvelope): void {
-  for (const member of NOT_BUILT) {
-    if (envelope[member] !== undefined && envelope[member] !== null)
-      throw new ApiError("unsupported_field", { message: `'${member}' is not supported.`, param: member });
-  }
+  const fault = profileFault(envelope);
+  if (fault !== null) throw new ApiError("invalid_steering", fault);
   const { max_tokens: older, max_completion_tokens: newer } = envelope;
   if (typeof older === "number" && typeof newer === "number" && older !== newer) {
     throw new ApiError("invalid_value", {
@@ -22,8 +18,9 @@ export function checkEnvelope(route: InferenceRoute, envelope: RequestEnvelope):
   }
   const senses = activationRequestsOf(envelope.return_sae_activations).length > 0;
   if (route === "/v1/embeddings") {
-    if (effectiveSets(envelope.steering).length > 0) {
-      throw new ApiError("invalid_steering", { message: "Embeddings cannot be steered.", param: "steering" });
+    const steers = effectiveSets(envelope.steering).length > 0 ? "steering" : envelope.profile ? "profile" : null;
+    if (steers !== null) {
+      throw new ApiError("invalid_steering", { message: "Embeddings cannot be steered.", param: steers });
     }
     if (senses) {
       throw new ApiError("sae_activations_refused", {
@@ -46,6 +43,7 @@ export function checkEnvelope(route: InferenceRoute, envelope: RequestEnvelope):
  */
 export function checkSaes(envelope: RequestEnvelope, model: ServedModel): void {
   if (model.readyReplicas === 0) return;
+  checkProfile(envelope.profile ?? null, model);
   const steering = envelope.steering ?? null;
   const sets = Array.isArray(steering) ? steering : steering === null ? [] : [steering];
   sets.forEach((set, place) => {
@@ -57,6 +55,15 @@ export function checkSaes(envelope: RequestEnvelope, model: ServedModel): void {
     const size = featuresOf(request.sae_id ?? null, `${param}.sae_id`, model);
     checkIndices(request.features ?? [], size, (place) => `${param}.features[${place}]`);
   }
+}
+
+function checkProfile(name: string | null, model: ServedModel): void {
+  const names = (model.profiles ?? []).map((profile) => profile.name);
+  if (name === null || names.includes(name)) return;
+  throw new ApiError("invalid_steering", {
+    message: `No replica of '${model.id}' has the profile that was asked for. Available: ${names.length === 0 ? "none" : names.join(", ")}.`,
+    param: "profile",
+  });
 }
 
 function checkSet(set: SteeringOfSae, path: string, model: ServedModel): void {

@@ -1,5 +1,5 @@
 import type { Answer } from "../../shared/protocol/answer.ts";
-import type { AttachedSae, Report } from "../../shared/protocol/report.ts";
+import type { AttachedSae, Report, ReportedProfile } from "../../shared/protocol/report.ts";
 
 /** One model as callers may see it, from all its replicas together. */
 export interface ServedModel {
@@ -12,6 +12,8 @@ export interface ServedModel {
   readonly capabilities: readonly string[];
   /** Held by at least one replica that is ready. */
   readonly saes: readonly AttachedSae[];
+  /** Named steerings of replicas that are ready, with the SAEs they need. */
+  readonly profiles?: readonly ReportedProfile[];
   /** Of hosts that are silent none counts. */
   readonly readyReplicas: number;
   /** Unix milliseconds of the first time it was seen. */

@@ -14,6 +14,8 @@ export const modelEntrySchema = z.looseObject({
   capabilities: z.array(z.string()),
   /** Micro-dollars per 1,000 tokens. */
   pricing: z.object({ prompt_per_1k: z.int(), completion_per_1k: z.int(), cached_per_1k: z.int() }).nullable(),
+  /** Named steerings for the request member `profile`. */
+  profiles: z.array(z.string()).optional(),
   saes: z.array(
     z.object({
       id: z.string(),

@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { activationRequestsSchema } from "../steering/activations.ts";
+import { intensitySchema, profileNameSchema } from "../steering/profile.ts";
 import { steeringSchema } from "../steering/steering-set.ts";
 
 /** The three routes that reach an engine. */
@@ -20,6 +21,8 @@ export const requestEnvelopeSchema = z.looseObject({
   max_completion_tokens: limit,
   n: z.int().min(1).max(128).nullish(),
   steering: steeringSchema.nullish(),
+  profile: profileNameSchema.nullish(),
+  steering_intensity: intensitySchema.nullish(),
   return_sae_activations: activationRequestsSchema.nullish(),
 });
 export type RequestEnvelope = z.infer<typeof requestEnvelopeSchema>;

@@ -31,6 +31,10 @@ export const attachedSaeSchema = z.object({
 });
 export type AttachedSae = z.infer<typeof attachedSaeSchema>;
 
+/** A named steering that a replica can apply, and the SAEs it needs. */
+export const reportedProfileSchema = z.object({ name: z.string().min(1), saes: z.array(z.string().min(1)).min(1) });
+export type ReportedProfile = z.infer<typeof reportedProfileSchema>;
+
 export const replicaReportSchema = z.object({
   /** Unique on its host. */
   id: z.string().min(1),
@@ -51,6 +55,8 @@ export const replicaReportSchema = z.object({
   context_length: count,
   capabilities: z.array(z.string()),
   saes: z.array(attachedSaeSchema),
+  /** Those whose SAEs are all attached. */
+  profiles: z.array(reportedProfileSchema).optional(),
 });
 export type ReplicaReport = z.infer<typeof replicaReportSchema>;
 

@@ -19,6 +19,7 @@ import { EngineServer } from "../http/engine-server.ts";
 import { EngineLoop } from "../loop/engine-loop.ts";
 import { ChatPrompter } from "../openai/chat-prompt.ts";
 import { FeatureRanker } from "../saes/feature-ranker.ts";
+import { usableProfiles } from "../profiles.ts";
 import { SaeRegistry } from "../sae-registry.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
 import { HooksRefused } from "./hooks-refused.ts";
@@ -114,6 +115,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     get saes() {
       return saes.attached;
     },
+    profiles: options.profiles,
     randomSeed: () => randomInt(0, MAX_SEED + 1),
   };
   const ranker = new FeatureRanker({
@@ -199,6 +201,7 @@ function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused
       ...(loaded.length > 0 ? ["steering", "sensing"] : []),
     ],
     saes: loaded.map(attachedSaeOf),
+    profiles: usableProfiles(options.profiles, loaded),
     ...(refused.length > 0 ? { refused_saes: [...refused] } : {}),
   };
 }

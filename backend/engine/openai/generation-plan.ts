@@ -3,12 +3,14 @@ import { ApiError } from "../../../shared/errors/api-error.ts";
 import { MAX_SEED } from "../../../shared/openai/limits.ts";
 import { streamOptionsFault } from "../../../shared/openai/sampling.ts";
 import type { ActivationRequests } from "../../../shared/steering/activations.ts";
+import type { Intensity } from "../../../shared/steering/profile.ts";
 import type { Steering } from "../../../shared/steering/steering-set.ts";
 import type { SamplerOptions } from "../../native/binding.ts";
 import { planSensingSet, type SensingSet } from "../../sae/sensing-plan.ts";
-import { planSteering, type SteeringPlan } from "../../sae/steering-plan.ts";
+import { ofProfile, planSteering, type SteeringPlan } from "../../sae/steering-plan.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import type { GenerationTask, RequestLabel } from "../loop/generation-task.ts";
+import { askedSteering, blamingProfile } from "../profiles.ts";
 import { nativeEdits, nativeSensing } from "../sae-jobs.ts";
 import { specialTokensOf } from "../special-tokens.ts";
 import type { AnswerParser } from "../tools/message-tracker.ts";
@@ -67,6 +69,8 @@ export interface PlanInput extends Omit<
     readonly stream_options?: { readonly include_usage?: boolean | null | undefined } | null | undefined;
     readonly ignore_eos?: boolean | null | undefined;
     readonly steering?: Steering | null | undefined;
+    readonly profile?: string | null | undefined;
+    readonly steering_intensity?: Intensity | null | undefined;
     readonly return_sae_activations?: ActivationRequests | null | undefined;
   };
 }
@@ -85,12 +89,14 @@ export function planGeneration(input: PlanInput, model: EngineModel): Generation
       param: "stream_options",
     });
   }
+  const { steering, profile } = askedSteering(request, model.profiles);
   const prompts = rest.prompts.map((prompt, place) => {
     const promptTokens = prompt.tokens.length;
     const counted = { tokens: promptTokens, param: promptParam(place) };
     const maxTokens = boundCompletionTokens(askedTokens, counted, model.contextLength);
     const scope = { promptTokens, maxTokens, specialTokens: () => specialTokensOf(model.native) };
-    return { ...prompt, maxTokens, steering: planSteering(request.steering, model.saes, scope, sha256Hex) };
+    const plan = blamingProfile(profile, () => planSteering(steering, model.saes, scope, sha256Hex));
+    return { ...prompt, maxTokens, steering: profile === null ? plan : ofProfile(plan, profile) };
   });
   const [first] = prompts;
   const promptTokens = first?.tokens.length ?? 0;

@@ -4,6 +4,7 @@ import { completionRequestSchema } from "../../../shared/openai/completions.ts";
 import { embeddingRequestSchema } from "../../../shared/openai/embeddings.ts";
 import { toolShape } from "../../../shared/openai/tools.ts";
 import { activationRequestsSchema } from "../../../shared/steering/activations.ts";
+import { intensitySchema, profileNameSchema } from "../../../shared/steering/profile.ts";
 import { steeringSchema } from "../../../shared/steering/steering-set.ts";
 import { POOLINGS } from "../embedding/pooling.ts";
 
@@ -13,6 +14,8 @@ const MAX_SCHEMA_CHARACTERS = 65_536;
 /** What the engine reads beyond OpenAI's own members. */
 const engineShape = {
   steering: steeringSchema.nullish(),
+  profile: profileNameSchema.nullish(),
+  steering_intensity: intensitySchema.nullish(),
   return_sae_activations: activationRequestsSchema.nullish(),
   repetition_penalty: z.number().gt(0).max(2).nullish(),
   logit_bias: z

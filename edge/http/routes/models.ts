@@ -43,6 +43,9 @@ function entryOf(model: ServedModel, price: Price | null): ModelEntry {
             completion_per_1k: price.completionPer1k,
             cached_per_1k: price.cachedPer1k,
           },
+    ...(model.profiles === undefined || model.profiles.length === 0
+      ? {}
+      : { profiles: model.profiles.map(({ name }) => name) }),
     saes: model.saes.map(({ id, layer, hook_point, d_sae }) => ({
       id,
       layer,

@@ -177,6 +177,23 @@ describe("the receipt", () => {
     });
   });
 
+  it("names a profile with its intensity", () => {
+    const applied = { saeId: "a", layer: 1, features: 1, hash: "ab".repeat(32), clamped: false };
+    const text = receiptOf([{ ...applied, profile: { name: 'é;hash="00"', intensity: 1 / 3 } }]);
+    const [item] = parseList(text);
+    expect(String(item?.[0])).toBe("profile");
+    expect(String(item?.[1].get("source"))).toBe("request");
+    expect(Object.fromEntries(item?.[1] ?? [])).toMatchObject({
+      name: '%C3%A9;hash="00"',
+      intensity: 0.333,
+      sae: "a",
+      layer: 1,
+      features: 1,
+      hash: applied.hash,
+    });
+    expect(hashOfReceipt(text)).toBe(applied.hash);
+  });
+
   it("stays a legal header whatever an SAE is called", () => {
     const text = receiptOf([{ saeId: "mer\r\nx: y é 50%", layer: 0, features: 1, hash: "00", clamped: false }]);
     expect(text).toMatch(/^[\x20-\x7e]+$/);

@@ -32,6 +32,10 @@ beforeEach(() => {
     chat: new ChatPrompter(native, () => "nonce"),
     contextLength: 128,
     saes: [sae],
+    profiles: [
+      { name: "calm", steering: { sae_id: "s", features: [{ index: 1, strength: 4 }] } },
+      { name: "gone", steering: { sae_id: "t", features: [{ index: 1, strength: 4 }] } },
+    ],
     randomSeed: () => 42,
   };
 });
@@ -273,8 +277,6 @@ describe("a response format", () => {
 describe("the field policy", () => {
   it.each([
     ["functions", [{}]],
-    ["profile", "calm"],
-    ["steering_intensity", 1],
     ["guided_json", {}],
     ["best_of", 2],
     ["prompt_logprobs", 1],
@@ -317,6 +319,37 @@ describe("a completion", () => {
     [{ best_of: 3 }, "best_of", "unsupported_field"],
   ])("refuses %j by name", (fields, param, code) => {
     expect(() => completion(fields)).toThrow(refusal(param, code));
+  });
+});
+
+describe("a profile of a request", () => {
+  const vectorOf = (over: object) => [...(chat(over).prompts[0]?.steering.edits[0]?.vector ?? [])];
+
+  it("is the steering that the host stored, scaled, and is told as a profile", () => {
+    expect(vectorOf({ profile: "calm" })).toEqual([4, 4, 4, 4]);
+    expect(vectorOf({ profile: "calm", steering_intensity: "max" })).toEqual([6, 6, 6, 6]);
+    expect(vectorOf({ profile: "calm", steering_intensity: "off" })).toEqual([]);
+    expect(chat({ profile: "calm", steering_intensity: 0.25 }).prompts[0]?.steering.applied).toMatchObject([
+      { profile: { name: "calm", intensity: 0.25 }, features: 1 },
+    ]);
+  });
+
+  it("has the cells of the same steering written out", () => {
+    const steering = { sae_id: "s", features: [{ index: 1, strength: 2 }] };
+    expect(chat({ profile: "calm", steering_intensity: 0.5 }).prompts[0]?.steering.labels).toEqual(
+      chat({ steering }).prompts[0]?.steering.labels,
+    );
+  });
+
+  it.each([
+    [{ profile: "nope" }, "profile", "invalid_steering"],
+    [{ profile: "gone" }, "profile", "invalid_steering"],
+    [{ profile: "calm", steering: { features: [] } }, "steering", "invalid_steering"],
+    [{ steering_intensity: 1 }, "steering_intensity", "invalid_steering"],
+    [{ profile: "calm", steering_intensity: true }, "steering_intensity", "invalid_value"],
+    [{ profile: "calm", steering_intensity: 2.5 }, "steering_intensity", "invalid_value"],
+  ])("%j is refused by name", (fields, param, code) => {
+    expect(() => chat(fields)).toThrow(refusal(param, code));
   });
 });
 

@@ -182,7 +182,6 @@ describe("the envelope", () => {
     ["a fraction", { ...question, max_tokens: 1.5 }, 400, "max_tokens"],
     ["two limits that differ", { ...question, max_tokens: 5, max_completion_tokens: 50 }, 400, "max_tokens"],
     ["n above its bound", { ...question, n: 129 }, 400, "n"],
-    ["a profile", { ...question, profile: "sea" }, 400, "profile"],
     [
       "a feature named twice",
       { ...question, steering: { features: [1, 1].map((index) => ({ index, strength: 1 })) } },
