@@ -21,6 +21,9 @@ import type { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps, PricedModel } from "./settings.ts";
 import { admitRequest, requestWeight, upstreamRequest, type RequestWeight } from "./upstream-request.ts";
 
+/** Failed replicas are started again less and less often, or when the operator has mended what stands against it. */
+const FAILED_RETRY_AFTER_SECONDS = 30;
+
 interface MadeAttempt {
   readonly target: ReplicaTarget;
   readonly result: RelayResult;
@@ -152,6 +155,12 @@ export class RequestRun {
   }
 
   async #attemptUntilAnswered(): Promise<Ending> {
+    const { id, failure } = this.#request.model;
+    if (failure !== null) {
+      const message = `No replica of '${id}' works: ${failure}.`;
+      const error = new ApiError("no_replica_available", { message, retryAfterSeconds: FAILED_RETRY_AFTER_SECONDS });
+      return { outcome: "shed", refusal: refusalOf(error) };
+    }
     const tried: string[] = [];
     for (;;) {
       const attempt = this.#attempts.length + 1;

@@ -7,6 +7,7 @@ import type { Fleet, HostState, ServedModel } from "../ports/fleet.ts";
 import { endpointDigest, type ScrapedEndpoint } from "./endpoint-digest.ts";
 import { hostState, isNewer, replicaDigest, type HostRecord } from "./host-record.ts";
 import { resolveName, servedModel } from "./served-models.ts";
+import { failureClass } from "./failure-class.ts";
 import type { FleetMemory } from "./fleet-memory.ts";
 import type { ScrapedLoad } from "./scraped-load.ts";
 import type { FleetSettings } from "./settings.ts";
@@ -29,6 +30,7 @@ interface PoolView {
   readonly profiles: ReportedProfile[];
   readonly otherNames: Set<string>;
   readonly silent: Set<string>;
+  readonly failures: (string | null)[];
 }
 
 /**
@@ -148,6 +150,7 @@ export class InProcessFleet implements Fleet {
         profiles: [],
         otherNames: new Set<string>(),
         silent: new Set<string>(),
+        failures: [],
       };
       pools.set(name, view);
       return view;
@@ -160,6 +163,7 @@ export class InProcessFleet implements Fleet {
         const view = viewOf(replica.model);
         const digest = replicaDigest(record, replica, { edge: this.#settings.edge, away });
         view.replicas.push(digest);
+        view.failures.push(replica.state === "failed" && !away ? failureClass(replica.reason ?? "") : null);
         if (digest.ready && !digest.draining) view.saes.push(...replica.saes);
         if (this.#silent.has(host)) view.silent.add(digest.target.key);
         if (digest.ready && !digest.draining) view.profiles.push(...(replica.profiles ?? []));
@@ -169,6 +173,7 @@ export class InProcessFleet implements Fleet {
       for (const model of endpoint.models) {
         const view = viewOf(endpoint.pool ?? model);
         view.replicas.push(endpointDigest(endpoint, model, this.#scraped.get(endpoint.id)));
+        view.failures.push(null);
         if (endpoint.pool !== null && endpoint.pool !== model) view.otherNames.add(model);
       }
     }
@@ -185,6 +190,7 @@ export class InProcessFleet implements Fleet {
           otherNames: [...view.otherNames],
           sinceMs,
           silent: view.silent,
+          failures: view.failures,
         },
         this.#settings.models[pool],
       );

@@ -14,6 +14,8 @@ export interface PoolMembers {
   readonly sinceMs: number;
   /** Keys of replicas whose host is silent. */
   readonly silent: ReadonlySet<string>;
+  /** Of each replica why it failed; null for one that did not, or of which nothing is known. */
+  readonly failures: readonly (string | null)[];
 }
 
 /** A pool as callers see it. The context is the smallest of its replicas, since any of them may answer. */
@@ -37,6 +39,7 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
       (left, right) => (left.name < right.name ? -1 : 1),
     ),
     readyReplicas: ready.filter(({ target }) => !members.silent.has(target.key)).length,
+    failure: members.failures.includes(null) ? null : (members.failures[0] ?? null),
     sinceMs: members.sinceMs,
   };
 }

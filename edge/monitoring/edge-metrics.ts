@@ -16,6 +16,8 @@ export interface EndedRequestMetrics {
 export interface MetricsSources {
   readonly coordinator: Pick<Coordinator, "stats">;
   readonly fleet: Pick<Fleet, "hosts">;
+  /** Names of the bands, whose queues are shown empty while nothing is known of them. */
+  readonly bands?: readonly string[];
   /** Share of KV cells in use by backend; backends that report none are left out. */
   kvOccupancy?(): Promise<Readonly<Record<string, number>>>;
   /** Open reservations of the limits. */
@@ -95,6 +97,10 @@ export class EdgeMetrics {
     ]);
     this.#clearScraped();
     const oldestMs = new Map<string, number>();
+    for (const band of sources.bands ?? []) {
+      this.#queueDepth.set(0, { band });
+      oldestMs.set(band, 0);
+    }
     let claims = 0;
     for (const pool of pools) {
       claims += pool.inFlight;

@@ -26,6 +26,9 @@ const HEADERS_TIMEOUT_MS = 30_000;
 /** For the whole request with its body; answers may take longer. */
 const REQUEST_TIMEOUT_MS = 120_000;
 
+/** Of all paths together. */
+const METHODS = "GET, HEAD, POST, OPTIONS";
+
 /** Serves an app at `host:port`. Rejects with OperatorError when the address cannot be taken. */
 export async function listen(app: FetchApp, address: string, name: string): Promise<Listener> {
   const { host, port } = addressOf(address);
@@ -36,7 +39,11 @@ export async function listen(app: FetchApp, address: string, name: string): Prom
   });
   const server = createServer(
     { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS, headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
-    (incoming, outgoing) => void listener(incoming, outgoing),
+    (incoming, outgoing) => {
+      // About the server as a whole: no path, so no route.
+      if (incoming.method === "OPTIONS" && incoming.url === "*") outgoing.writeHead(204, { allow: METHODS }).end();
+      else void listener(incoming, outgoing);
+    },
   );
   server.on("clientError", (error: NodeJS.ErrnoException, socket) => answerBrokenRequest(error, socket));
   const taken = await bound(server, host, port, name);

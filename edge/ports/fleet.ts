@@ -16,6 +16,8 @@ export interface ServedModel {
   readonly profiles?: readonly ReportedProfile[];
   /** Of hosts that are silent none counts. */
   readonly readyReplicas: number;
+  /** Why, in words for callers, where every replica of it has failed; null otherwise. */
+  readonly failure: string | null;
   /** Unix milliseconds of the first time it was seen. */
   readonly sinceMs: number;
 }

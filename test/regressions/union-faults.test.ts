@@ -1,7 +1,7 @@
 // Root cause: of the branches of a union the deepest was told, so that a bound on the whole value was told as the wrong type
 // of its first item, and a value that was missing as "Invalid input".
 import { describe, expect, it } from "vitest";
-import { z } from "zod";
+import type { z } from "zod";
 import { apiErrorOfZod } from "../../shared/errors/zod-error.ts";
 import { chatRequestSchema } from "../../shared/openai/chat.ts";
 import { completionRequestSchema } from "../../shared/openai/completions.ts";

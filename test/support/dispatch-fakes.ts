@@ -205,6 +205,7 @@ export const servedModel: ServedModel = {
   capabilities: ["chat", "completions"],
   saes: [],
   readyReplicas: 1,
+  failure: null,
   sinceMs: 0,
 };
 

@@ -31,6 +31,7 @@ export const MODEL: ServedModel = {
   capabilities: ["chat", "completions"],
   saes: [{ id: "sae-1", digest: "00", layer: 1, hook_point: "blocks.1.hook_resid_post", d_sae: 512 }],
   readyReplicas: 1,
+  failure: null,
   sinceMs: 1_700_000_000_999,
 };
 

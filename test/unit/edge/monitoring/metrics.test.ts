@@ -40,6 +40,16 @@ describe("the exposition text", () => {
 });
 
 describe("the edge's metrics", () => {
+  it("show every band's queue as empty while there is no pool", async () => {
+    const text = await new EdgeMetrics().scrape({ ...nothing, bands: ["interactive", "bulk"] });
+    expect(text.match(/^steerage_queue_(depth|oldest_seconds)\{.*/gm)).toEqual([
+      'steerage_queue_depth{band="interactive"} 0',
+      'steerage_queue_depth{band="bulk"} 0',
+      'steerage_queue_oldest_seconds{band="interactive"} 0',
+      'steerage_queue_oldest_seconds{band="bulk"} 0',
+    ]);
+  });
+
   it("have every name of the design and parse before anything has happened", async () => {
     const text = await new EdgeMetrics().scrape(nothing);
     const names = [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
