@@ -24,7 +24,9 @@ export interface EngineExchange {
   readonly strict: string | undefined;
   readonly response: ServerResponse;
   readonly onEvents: (count: number) => void;
-  /** Exactly once. */
+  /** Whether the engine told elsewhere that it works on this. */
+  readonly wasHeard: () => boolean;
+  /** Exactly once. At `unreached` and `unheard` the response is untouched and the caller's to answer. */
   readonly onEnd: (end: ExchangeEnd) => void;
 }
 
@@ -33,7 +35,8 @@ const NEVER_CONNECTED = new Set<unknown>(["ECONNREFUSED", "ENOENT", "EACCES"]);
 
 /**
  * Carries one request to an engine and its bytes back, with back-pressure. The edge's leaving closes the engine's
- * connection at once; the engine's death becomes an error event in a stream and a 502 before any byte.
+ * connection at once; the engine's death becomes an error event in a stream, and before any byte a 502 where it may have
+ * worked on the request.
  */
 export function exchangeWithEngine(exchange: EngineExchange): void {
   const { response, claims } = exchange;
@@ -67,9 +70,12 @@ export function exchangeWithEngine(exchange: EngineExchange): void {
   let answered = false;
   outgoing.on("error", (error) => {
     if (ended || answered) return;
-    const unreached = "code" in error && NEVER_CONNECTED.has(error.code);
-    end(unreached ? "unreached" : "broke");
-    sendError(response, new ApiError(unreached ? "no_replica_available" : "engine_crashed", { source: "backend" }));
+    if ("code" in error && NEVER_CONNECTED.has(error.code)) end("unreached");
+    else if (!exchange.wasHeard()) end("unheard");
+    else {
+      end("broke");
+      sendError(response, new ApiError("engine_crashed", { source: "backend" }));
+    }
   });
   outgoing.on("response", (incoming) => {
     answered = true;

@@ -7,7 +7,8 @@ import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
-import type { Replica } from "./replica.ts";
+import type { EngineAddress, Replica } from "./replica.ts";
+import type { ExchangeEnd } from "./running-requests.ts";
 import type { CheckedToken, TokenCheck } from "./token-check.ts";
 
 export interface FrontDeps {
@@ -17,6 +18,16 @@ export interface FrontDeps {
   readonly maxBodyBytes: number;
   readonly logger: Logger;
   readonly clock: Clock;
+}
+
+/** A request is kept this long for an engine that is on its way back. */
+const HOLD_MS = 10_000;
+/** Engines that a request is offered to, one after the other. */
+const MOST_TRIES = 3;
+
+interface Destination {
+  readonly replica: Replica;
+  readonly engine: EngineAddress;
 }
 
 /** A host's HTTP face: inference for edges that sign, health for everybody, nothing else. */
@@ -69,7 +80,7 @@ export class Front {
     const body = await readBody(request, this.#deps.maxBodyBytes);
     this.#deps.tokens.admit(token, body);
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
-    this.#handOver(token, body, request, response);
+    await this.#handOver(token, body, request, response);
   }
 
   /** A question about SAEs: signed with its query, carried to the engine, and no request in anybody's account. */
@@ -82,62 +93,88 @@ export class Front {
     );
     const body = await readBody(request, this.#deps.maxBodyBytes);
     this.#deps.tokens.admit(token, body);
-    const { engine } = this.#readyReplica(token);
-    if (response.destroyed) return;
-    exchangeWithEngine({
-      socketPath: engine.socketPath,
-      claims: token.claims,
-      body,
-      contentType: request.headers["content-type"] ?? "application/json",
-      accept: "application/json",
-      strict: undefined,
-      response,
-      onEvents: () => undefined,
-      onEnd: () => undefined,
+    await this.#untilHeard(token, ({ engine }) => {
+      if (response.destroyed) return Promise.resolve("cancelled");
+      return new Promise((onEnd) =>
+        exchangeWithEngine({
+          socketPath: engine.socketPath,
+          claims: token.claims,
+          body,
+          contentType: request.headers["content-type"] ?? "application/json",
+          accept: "application/json",
+          strict: undefined,
+          response,
+          onEvents: () => undefined,
+          wasHeard: () => false,
+          onEnd,
+        }),
+      );
     });
   }
 
-  #readyReplica({ claims }: CheckedToken) {
+  /**
+   * Runs an exchange with the replica's engine, and with the next one where that had ended before it heard of it.
+   * `exchange` is called with an engine that is ready at that moment.
+   */
+  async #untilHeard({ claims }: CheckedToken, exchange: (to: Destination) => Promise<ExchangeEnd>): Promise<void> {
     const replica = this.#deps.replicas.get(claims.replica);
     if (replica === undefined) throw new ApiError("no_replica_available", { source: "backend" });
-    const engine = replica.engine;
-    if (engine === null || replica.state !== "ready") {
-      throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
+    let lastInstance = 0;
+    for (let tries = 0; tries < MOST_TRIES; tries++) {
+      const engine = await replica.engineAfter(lastInstance, HOLD_MS);
+      if (this.#draining) throw new ApiError("draining", { source: "backend" });
+      if (engine === null) break;
+      const end = await exchange({ replica, engine });
+      if (end !== "unreached" && end !== "unheard") return;
+      replica.suspect(engine.instance);
+      lastInstance = engine.instance;
+      // An engine that ends whenever it gets this request gets it no third time.
+      if (end === "unheard" && tries > 0) break;
     }
-    return { replica, engine };
+    throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
   }
 
-  /** No await from the choice of the engine to the start of the exchange: what was read stays true. */
-  #handOver(token: CheckedToken, body: Buffer, request: IncomingMessage, response: ServerResponse): void {
+  async #handOver(
+    token: CheckedToken,
+    body: Buffer,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
     const { claims } = token;
-    const { replica, engine } = this.#readyReplica(token);
-    if (replica.running.open >= replica.maxInFlight) {
-      const retryAfterSeconds = replica.running.waitSeconds(replica.slots);
-      throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds });
-    }
-    if (response.destroyed) return;
-    const names = { edge: claims.iss, requestId: claims.request_id, attempt: claims.attempt };
-    const running = replica.running.begin(names, engine.instance);
-    const startedAtMs = this.#deps.clock.monotonicMs();
-    exchangeWithEngine({
-      socketPath: engine.socketPath,
-      claims,
-      body,
-      contentType: request.headers["content-type"] ?? "application/json",
-      accept: request.headers.accept ?? "*/*",
-      strict: request.headersDistinct[STRICT_HEADER]?.[0],
-      response,
-      onEvents: (count) => running.sawEvents(count),
-      onEnd: (end) => {
-        running.close(end);
-        this.#deps.logger.debug("request over", {
-          request_id: claims.request_id,
-          attempt: claims.attempt,
-          replica: replica.name,
-          end,
-          ms: Math.round(this.#deps.clock.monotonicMs() - startedAtMs),
-        });
-      },
+    // No await from the choice of the engine to the start of the exchange: what was read stays true.
+    await this.#untilHeard(token, ({ replica, engine }) => {
+      if (replica.running.open >= replica.maxInFlight) {
+        const retryAfterSeconds = replica.running.waitSeconds(replica.slots);
+        throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds });
+      }
+      if (response.destroyed) return Promise.resolve("cancelled");
+      const names = { edge: claims.iss, requestId: claims.request_id, attempt: claims.attempt };
+      const running = replica.running.begin(names, engine.instance);
+      const startedAtMs = this.#deps.clock.monotonicMs();
+      return new Promise((resolve) =>
+        exchangeWithEngine({
+          socketPath: engine.socketPath,
+          claims,
+          body,
+          contentType: request.headers["content-type"] ?? "application/json",
+          accept: request.headers.accept ?? "*/*",
+          strict: request.headersDistinct[STRICT_HEADER]?.[0],
+          response,
+          onEvents: (count) => running.sawEvents(count),
+          wasHeard: () => running.wasHeard(),
+          onEnd: (end) => {
+            running.close(end);
+            this.#deps.logger.debug("request over", {
+              request_id: claims.request_id,
+              attempt: claims.attempt,
+              replica: replica.name,
+              end,
+              ms: Math.round(this.#deps.clock.monotonicMs() - startedAtMs),
+            });
+            resolve(end);
+          },
+        }),
+      );
     });
   }
 

@@ -23,11 +23,19 @@ export interface ReplicaOptions {
   readonly onChange: () => void;
 }
 
+export interface EngineAddress {
+  readonly instance: number;
+  readonly socketPath: string;
+}
+
 /** One model on this host: its engine process, what that says of itself, and the requests it works on. */
 export class Replica {
   readonly #options: ReplicaOptions;
   readonly #supervisor: EngineSupervisor;
   readonly running: RunningRequests;
+  readonly #waiting = new Set<() => void>();
+  #startedAtMs = 0;
+  #startMs: number | null = null;
   #ready: EngineReady | null = null;
   #load: EngineLoad | null = null;
 
@@ -51,6 +59,8 @@ export class Replica {
       listener: {
         onChange: () => {
           logger.info("replica state", { state: this.state, reason: this.lifecycle.reason ?? undefined });
+          this.#noteStart();
+          for (const look of this.#waiting) look();
           options.onChange();
         },
         onEvent: (event) => this.#onEvent(event),
@@ -84,8 +94,40 @@ export class Replica {
   }
 
   /** The engine that takes requests now. */
-  get engine(): { readonly instance: number; readonly socketPath: string } | null {
+  get engine(): EngineAddress | null {
     return this.#supervisor.current;
+  }
+
+  /**
+   * An engine that takes requests, of a later start than `instance`. One that is back within `limitMs`, as far as its
+   * last start tells, is waited for; null when there is none and none is expected, or too many wait already.
+   */
+  engineAfter(instance: number, limitMs: number): Promise<EngineAddress | null> {
+    const ready = (): EngineAddress | null => {
+      const { engine } = this;
+      return this.state === "ready" && engine !== null && engine.instance > instance ? engine : null;
+    };
+    const now = ready();
+    if (now !== null || !this.#isExpectedWithin(limitMs) || this.#waiting.size >= this.maxInFlight)
+      return Promise.resolve(now);
+    return new Promise((resolve) => {
+      const end = (engine: EngineAddress | null): void => {
+        cancel();
+        this.#waiting.delete(look);
+        resolve(engine);
+      };
+      const cancel = this.#options.clock.after(limitMs, () => end(null));
+      const look = (): void => {
+        const engine = ready();
+        if (engine !== null || !this.#isExpectedWithin(limitMs)) end(engine);
+      };
+      this.#waiting.add(look);
+    });
+  }
+
+  /** A request did not reach this engine: looks after a while whether it still listens, and ends it if not. */
+  suspect(instance: number): void {
+    this.#supervisor.suspect(instance);
   }
 
   /** Whole seconds until the next start is due; 1 when that is not known. */
@@ -136,6 +178,22 @@ export class Replica {
     return refused.length === 0
       ? null
       : refused.map(({ id, reason }) => `SAE ${id} is not served: ${reason}`).join("; ");
+  }
+
+  #noteStart(): void {
+    const nowMs = this.#options.clock.monotonicMs();
+    const { phase } = this.lifecycle;
+    if (phase === "starting") this.#startedAtMs = nowMs;
+    if (phase === "ready") this.#startMs = nowMs - this.#startedAtMs;
+  }
+
+  /** False before the first start is over: how long that takes is not known. */
+  #isExpectedWithin(limitMs: number): boolean {
+    const { phase, retryAtMs } = this.lifecycle;
+    if (this.#startMs === null) return false;
+    if (phase === "ready") return true;
+    if (phase === "starting") return this.#startMs <= limitMs;
+    return phase === "backing_off" && (retryAtMs ?? 0) - this.#options.clock.monotonicMs() + this.#startMs <= limitMs;
   }
 
   #onEvent(event: EngineEvent): void {

@@ -12,6 +12,8 @@ export type ExchangeEnd =
   | "cancelled"
   /** No connection to the engine: it never saw the request. */
   | "unreached"
+  /** The engine ended before it said a word of the request, to its caller or in its reports. */
+  | "unheard"
   /** The connection to the engine ended inside the exchange. */
   | "broke";
 
@@ -32,6 +34,8 @@ export interface RequestNames {
 export interface RunningRequest {
   /** Stream events that passed by, for the case that the engine dies. */
   sawEvents(count: number): void;
+  /** The engine has told that it works on it. */
+  wasHeard(): boolean;
   /** The exchange is over. May be called again; only the first end counts. */
   close(end: ExchangeEnd): void;
 }
@@ -41,6 +45,7 @@ interface Entry extends RequestNames {
   readonly startedAtMs: number;
   counted: Counts;
   events: number;
+  heard: boolean;
   end: ExchangeEnd | null;
   cancelGrace: () => void;
 }
@@ -61,13 +66,14 @@ const UNKNOWN_WAIT_SECONDS = 5;
 const LONGEST_WAIT_SECONDS = 60;
 
 /**
- * Owner of a replica's requests in flight. Each leaves exactly one ended entry: the engine's own account where there
- * is one, and what the host counted where the engine died or kept silent.
+ * Owner of a replica's requests in flight. Each that an engine may have worked on leaves exactly one ended entry: the
+ * engine's own account where there is one, and what the host counted where the engine died or kept silent.
  */
 export class RunningRequests {
   readonly #deps: RunningRequestsDeps;
   readonly #entries = new Map<string, Entry>();
   #listed = new Set<string>();
+  #lastEnded = 0;
   #durationsMs: number[] = [];
 
   constructor(deps: RunningRequestsDeps) {
@@ -102,6 +108,7 @@ export class RunningRequests {
       startedAtMs: this.#deps.clock.monotonicMs(),
       counted: NOTHING,
       events: 0,
+      heard: false,
       end: null,
       cancelGrace: () => undefined,
     };
@@ -111,6 +118,7 @@ export class RunningRequests {
       sawEvents: (count) => {
         entry.events += count;
       },
+      wasHeard: () => entry.heard,
       close: (end) => this.#close(key, entry, end),
     };
   }
@@ -121,7 +129,9 @@ export class RunningRequests {
       const key = `${running.request_id}.${running.attempt}`;
       this.#listed.add(key);
       const entry = this.#entries.get(key);
-      if (entry !== undefined) entry.counted = most(entry.counted, running);
+      if (entry === undefined) continue;
+      entry.heard = true;
+      entry.counted = most(entry.counted, running);
     }
   }
 
@@ -133,8 +143,11 @@ export class RunningRequests {
 
   /** The process is gone, and with it every account it still owed. */
   onInstanceEnd(instance: number): void {
+    this.#lastEnded = instance;
     for (const [key, entry] of this.#entries) {
       if (entry.instance !== instance) continue;
+      // Perhaps it never began: how its exchange ends will tell, which is about to.
+      if (entry.end === null && !entry.heard) continue;
       const outcome = entry.end === "cancelled" ? "cancelled" : "failed";
       this.#settle(key, entry, countedOf(entry), { outcome, exactness: "counted" });
     }
@@ -154,11 +167,16 @@ export class RunningRequests {
     entry.end = end;
     this.#deps.onChange();
     if (this.#entries.get(key) !== entry) return;
-    if (end === "unreached") this.#settle(key, entry, NOTHING, { outcome: "failed", exactness: "exact" });
+    // Nobody worked on it, and it may be begun again for another engine: there is nothing to tell.
+    if (end === "unreached" || end === "unheard") this.#entries.delete(key);
     else this.#awaitAccount(key, entry);
   }
 
   #awaitAccount(key: string, entry: Entry): void {
+    if (entry.instance <= this.#lastEnded) {
+      this.#settle(key, entry, countedOf(entry), { outcome: outcomeOf(entry.end), exactness: "counted" });
+      return;
+    }
     entry.cancelGrace = this.#deps.clock.after(ACCOUNT_GRACE_MS, () => {
       if (this.#listed.has(key)) {
         this.#awaitAccount(key, entry);

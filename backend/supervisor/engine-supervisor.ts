@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { rm } from "node:fs/promises";
+import { mkdir, rm } from "node:fs/promises";
+import { createConnection } from "node:net";
 import path from "node:path";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
@@ -20,6 +21,8 @@ import {
 
 /** Between SIGTERM and SIGKILL. */
 const SOFT_END_MS = 5_000;
+/** From the first request that did not reach an engine to the look whether it listens: an ended one is known by then. */
+const SUSPICION_MS = 1_000;
 
 export interface SupervisorListener {
   /** Phase or reason changed. */
@@ -56,6 +59,7 @@ export class EngineSupervisor {
   #socketPath: string | null = null;
   #disarm: () => void = () => undefined;
   #whenStopped: (() => void)[] = [];
+  #suspected = 0;
 
   constructor(deps: SupervisorDeps) {
     this.#deps = deps;
@@ -77,6 +81,21 @@ export class EngineSupervisor {
 
   drain(): void {
     this.#take({ type: "drain" });
+  }
+
+  /** Somebody could not connect to this engine. One that runs but does not listen any more is started again. */
+  suspect(instance: number): void {
+    if (this.#suspected === instance || this.current?.instance !== instance) return;
+    this.#suspected = instance;
+    this.#deps.clock.after(SUSPICION_MS, () => {
+      this.#suspected = 0;
+      const { current } = this;
+      if (current === null || current.instance !== instance) return;
+      const probe = createConnection(current.socketPath, () => probe.destroy());
+      probe.once("error", () => {
+        if (this.current?.instance === instance) this.#take({ type: "fell_silent" });
+      });
+    });
   }
 
   /** Ends the engine, softly first; resolves when it is gone. */
@@ -144,6 +163,8 @@ export class EngineSupervisor {
         this.#ended(instance, fault, true);
         return;
       }
+      // Something that tidies temporary files may have taken it away.
+      await mkdir(runFolder, { recursive: true, mode: 0o700 });
       const plan = await launcher.prepare(socketPath);
       if (this.#state.phase !== "starting") {
         this.#ended(instance, "stopped before it was started", false);

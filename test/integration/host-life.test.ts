@@ -39,6 +39,8 @@ describe("the life of a host", () => {
     const stream = await ask(running, slowStream, streamId);
     const whole = ask(running, chat({ max_tokens: 1_000, ignore_eos: true, sim: { tokens_per_second: 10 } }), wholeId);
     await until("both are in flight", () => replicaOf("sim")?.in_flight === 2);
+    // The engine says at least each second what it works on; before that nobody knows that it began.
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
     const [engine = 0] = running.enginePids();
     process.kill(engine, "SIGKILL");
 
@@ -58,8 +60,8 @@ describe("the life of a host", () => {
     expect((await ask(running, chat())).status).toBe(200);
   });
 
-  it("refuses with 503 and Retry-After while the engine starts again", async () => {
-    const running = await start({ restart_base: "2s" });
+  it("refuses with 503 and Retry-After while the engine's next start is far away", async () => {
+    const running = await start({ restart_base: "30s" });
     process.kill(running.enginePids()[0] ?? 0, "SIGKILL");
     await until("the host knows", () => stateOf("sim") !== "ready");
     const response = await ask(running, chat());

@@ -68,9 +68,20 @@ describe("running requests", () => {
     expect(recorded).toHaveLength(2);
   });
 
-  it("records zeros at once when the engine was never reached", () => {
-    request.close("unreached");
-    expect(recorded).toMatchObject([{ ...counts(0, 0, 0), outcome: "failed", exactness: "exact" }]);
+  it.each(["unreached", "unheard"] as const)("forgets a request that ended %s, so that it may begin again", (end) => {
+    running.onInstanceEnd(1);
+    request.close(end);
+    expect(running.size).toBe(0);
+    running.begin(NAMES, 2);
+    running.onEnded({ type: "ended", ...counts(10, 0, 5), outcome: "completed" });
+    expect(recorded).toMatchObject([{ ...counts(10, 0, 5), outcome: "completed", exactness: "exact" }]);
+  });
+
+  it("counts at once for an exchange that broke after its engine's end", () => {
+    running.onInstanceEnd(1);
+    request.sawEvents(3);
+    request.close("broke");
+    expect(recorded).toMatchObject([{ computed_completion: 2, outcome: "failed", exactness: "counted" }]);
   });
 
   it("counts for a dead engine: its last word or what passed by, whichever is more", () => {
@@ -81,6 +92,7 @@ describe("running requests", () => {
   });
 
   it("leaves requests of the next process alone when one ends", () => {
+    load(counts(1, 0, 0));
     running.begin({ ...NAMES, requestId: "req_b" }, 2);
     running.onInstanceEnd(1);
     expect(recorded.map(({ request_id }) => request_id)).toEqual(["req_a"]);
@@ -111,6 +123,7 @@ describe("running requests", () => {
   });
 
   it("records one entry only, whatever comes afterwards", () => {
+    load(counts(1, 0, 0));
     running.onInstanceEnd(1);
     running.onEnded({ type: "ended", ...counts(1, 1, 1), outcome: "completed" });
     request.close("broke");
