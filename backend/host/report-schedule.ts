@@ -1,6 +1,9 @@
 /** Reports about changes are at least this far apart, milliseconds. */
 export const SHORTEST_GAP_MS = 100;
 
+/** An edge that refuses connections is most likely being started again: for so long it is tried in even steps. */
+export const STEADY_MS = 10_000;
+
 export interface ReportTimes {
   /** Between reports when nothing changes. */
   readonly everyMs: number;

@@ -1,7 +1,7 @@
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Answer } from "../../shared/protocol/answer.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import { backOffWithJitterMs, reportTimes } from "./report-schedule.ts";
+import { backOffWithJitterMs, reportTimes, STEADY_MS } from "./report-schedule.ts";
 
 export interface ReporterDeps {
   readonly server: string;
@@ -25,6 +25,9 @@ export class Reporter {
   #sending: Promise<void> | null = null;
   #changed = false;
   #failures = 0;
+  /** Those by which the delay grows. */
+  #growing = 0;
+  #failingSinceMs: number | null = null;
   #everyMs: number;
   #stopped = false;
 
@@ -76,8 +79,13 @@ export class Reporter {
       this.#everyMs = Math.max(this.#deps.heartbeatMs, delivered.answer.report_every_ms);
       if (this.#failures > 0) logger.info("edge reached again", { server });
       this.#failures = 0;
+      this.#growing = 0;
+      this.#failingSinceMs = null;
     } catch (error) {
       this.#failures++;
+      const nowMs = clock.monotonicMs();
+      this.#failingSinceMs ??= nowMs;
+      if (!isRefusal(error) || nowMs - this.#failingSinceMs >= STEADY_MS) this.#growing++;
       const reason = error instanceof Error ? error.message : String(error);
       if (this.#failures === 1) logger.warn("report not delivered", { server, reason });
       else logger.debug("report not delivered", { server, reason, failures: this.#failures });
@@ -89,7 +97,7 @@ export class Reporter {
   #scheduleNext(more: boolean): void {
     const { clock, heartbeatMs, random, reconnectBaseMs, reconnectMaxMs } = this.#deps;
     if (this.#failures > 0) {
-      this.#schedule(backOffWithJitterMs(this.#failures, reconnectBaseMs, reconnectMaxMs, random()));
+      this.#schedule(backOffWithJitterMs(this.#growing, reconnectBaseMs, reconnectMaxMs, random()));
       return;
     }
     const { gapMs, everyMs } = reportTimes(heartbeatMs, this.#everyMs);
@@ -97,3 +105,7 @@ export class Reporter {
     this.#schedule(Math.max(0, this.#lastSentAtMs + wait - clock.monotonicMs()));
   }
 }
+
+/** Nobody listens there, and the machine says so at once. */
+const isRefusal = (error: unknown): boolean =>
+  error instanceof Error && "code" in error && error.code === "ECONNREFUSED";

@@ -100,6 +100,14 @@ describe("the reporter", () => {
     expect(sentAtMs.slice(-2)).toEqual([11_510, 12_510]);
   });
 
+  it("tries an edge that refuses connections in even steps for ten seconds, and then ever more rarely", async () => {
+    answer = () => Promise.reject(Object.assign(new Error("refused"), { code: "ECONNREFUSED" }));
+    await pass(20_000);
+    const gaps = sentAtMs.map((atMs, place) => atMs - (sentAtMs[place - 1] ?? 0)).slice(1);
+    expect(gaps.slice(0, 20)).toEqual(Array.from({ length: 20 }, (_, place) => (place === 0 ? 510 : 500)));
+    expect(gaps.slice(-2)).toEqual([2_000, 4_000]);
+  });
+
   it("slows down when the edge asks for it", async () => {
     answer = () => Promise.resolve({ answer: { ...ANSWER, report_every_ms: 5_000 }, more: false });
     await pass(200);
