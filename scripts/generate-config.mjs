@@ -35,6 +35,7 @@ endpoints:
 
 - \`data\` holds the usage journal, the embedded database and the edge's private key (\`keys/edge-signing.json\`, mode 0600: one or two JWKs,
   the first signs and all are published to hosts, so a new key goes in second place first).
+  \`fleet.json\` is a cache of what hosts reported last, so that models are known by name after a restart; it may be deleted.
 - Usage lines are handed to the operating system at the end of the turn in which they arise and made durable (fsync) by the flush, so a
   crash of the process loses nothing and a power cut at most \`auth.flush_interval\`.
 - A prompt token costs \`prompt_per_1k\` nano-dollars: micro-dollars per 1,000 tokens are nano-dollars per token, and sums never round.
