@@ -9,8 +9,8 @@ const ROWS_AT_ONCE = 16;
 
 /** An SAE at a block of a model, and the reader of that block's rows. */
 export interface MeasuredSae {
-  readonly reader: ResidualReader;
-  readonly model: NativeModel;
+  readonly reader: Pick<ResidualReader, "rows">;
+  readonly model: Pick<NativeModel, "info">;
   readonly files: SaeFiles;
   readonly native: NativeSae;
   readonly layer: number;

@@ -8,6 +8,7 @@ import type { EngineReady } from "../../ports/engine-events.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
 import { FidelityCheck } from "../../inspect/fidelity-check.ts";
 import { FidelityStore } from "../../inspect/fidelity-store.ts";
+import { ResidualReader } from "../../inspect/residual-reader.ts";
 import { EmbeddingQueue, INPUTS_PER_CALL } from "../embedding/embedding-queue.ts";
 import { EmbeddingRuns } from "../embedding/embedding-runs.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
@@ -120,7 +121,13 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   };
   const ranker = new FeatureRanker({
     native,
-    context: { threads, flashAttention: options.flash_attention, kvType: options.kv_cache_type },
+    openReader: (contextTokens) =>
+      ResidualReader.open(native, {
+        threads,
+        flashAttention: options.flash_attention,
+        kvType: options.kv_cache_type,
+        contextTokens,
+      }),
     contextLength: size.contextLength,
     hold: (held) => saes.hold(held),
   });

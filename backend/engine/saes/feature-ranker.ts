@@ -1,5 +1,5 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
-import { ResidualReader, type ReaderOptions } from "../../inspect/residual-reader.ts";
+import type { ResidualReader } from "../../inspect/residual-reader.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import type { LoadedSae } from "../engine-model.ts";
 import { FeatureRanking, MAX_RANKED_TOKENS, type RankedFeature, type RankRequest } from "./feature-rank.ts";
@@ -9,9 +9,12 @@ const MAX_WAITING = 4;
 /** Rows encoded at a time: a large SAE must not hold the event loop for seconds. */
 const ROWS_AT_ONCE = 16;
 
+type RowReader = Pick<ResidualReader, "rows" | "dispose">;
+
 export interface RankerDeps {
-  readonly native: NativeModel;
-  readonly context: Omit<ReaderOptions, "contextTokens">;
+  readonly native: Pick<NativeModel, "info" | "tokenize">;
+  /** A context of its own for texts of so many tokens. */
+  readonly openReader: (contextTokens: number) => Promise<RowReader>;
   /** Longest text in tokens. */
   readonly contextLength: number;
   /** Keeps an SAE alive, though it be detached, until the returned function is called. */
@@ -83,13 +86,12 @@ export class FeatureRanker {
 
   async #run(sae: LoadedSae, texts: readonly TokenText[], limit: number, gone: AbortSignal): Promise<RankedFeature[]> {
     if (this.#closed) throw new ApiError("draining", { source: "backend" });
-    const { native, context } = this.#deps;
-    const contextTokens = Math.max(...texts.map(({ tokens }) => tokens.length));
-    const reader = await ResidualReader.open(native, { ...context, contextTokens });
+    const reader = await this.#deps.openReader(Math.max(...texts.map(({ tokens }) => tokens.length)));
     try {
       const ranking = new FeatureRanking(sae.featureCount);
       for (const { side, tokens } of texts) {
-        if (gone.aborted || this.#closed) throw new ApiError("draining", { source: "backend" });
+        if (gone.aborted) throw new ApiError("client_closed_request");
+        if (this.#closed) throw new ApiError("draining", { source: "backend" });
         ranking.add(side, await this.#encoded(reader, sae, tokens));
       }
       return ranking.ranked(limit);
@@ -99,7 +101,7 @@ export class FeatureRanker {
   }
 
   /** The row of a beginning-of-text token says nothing about the text, unless there is no other. */
-  async #encoded(reader: ResidualReader, sae: LoadedSae, tokens: Int32Array): Promise<Float32Array[]> {
+  async #encoded(reader: RowReader, sae: LoadedSae, tokens: Int32Array): Promise<Float32Array[]> {
     const rows = await reader.rows(tokens, sae.layer);
     const skipped = rows.length > 1 && tokens[0] === this.#deps.native.info.bosToken ? 1 : 0;
     const { embeddingWidth: width, featureCount } = sae;

@@ -28,16 +28,23 @@ export interface SaeRouteDeps {
 export async function answerSaeCall(call: SaeCall, { model, ranker }: SaeRouteDeps): Promise<object> {
   const { place } = call;
   if (place.kind === "list") return { object: "list", data: model.saes.map((sae) => describeSae(sae, model.name)) };
-  const sae = model.saes.find(({ id }) => id === place.id);
-  if (sae === undefined) throw new ApiError("sae_not_found", { source: "backend" });
-  if (place.kind === "rank") return await rankFeatures(sae, call, ranker);
+  if (place.kind === "rank") return await rankFeatures(place.id, call, { model, ranker });
+  const sae = attached(model.saes, place.id);
   if (place.kind === "feature") return oneFeature(sae, place.index);
   if (place.kind === "features") return listedFeatures(sae, call.query);
   return describeSae(sae, model.name);
 }
 
-async function rankFeatures(sae: LoadedSae, call: SaeCall, ranker: SaeRouteDeps["ranker"]): Promise<object> {
+function attached(saes: readonly LoadedSae[], wanted: string): LoadedSae {
+  const sae = saes.find(({ id }) => id === wanted);
+  if (sae === undefined) throw new ApiError("sae_not_found", { source: "backend" });
+  return sae;
+}
+
+async function rankFeatures(id: string, call: SaeCall, { model, ranker }: SaeRouteDeps): Promise<object> {
   const request = rankRequestSchema.safeParse(await call.body());
+  // Found only now: from here to the ranker's hold on it nothing can detach it.
+  const sae = attached(model.saes, id);
   if (!request.success) throw apiErrorOfZod(request.error);
   const ranked = await ranker.rank(sae, request.data, call.gone);
   return { object: "list", sae_id: sae.id, data: ranked.map((found) => ({ ...found, ...entryOf(sae, found.index) })) };
