@@ -69,6 +69,12 @@ describe("the choice of a replica", () => {
     expect(choose([silent])).toEqual(picked("a"));
   });
 
+  it("gives a silent replica a quarter of its slots, since nobody knows what it does", () => {
+    const silent = (ownInFlight: number) => choose([candidate("a", { reportAgeMs: 10_001, ownInFlight })]);
+    expect(silent(1)).toEqual(picked("a"));
+    expect(silent(2)).toEqual({ kind: "none", why: "busy" });
+  });
+
   it("passes over an ejected replica, but never over the last one", () => {
     const ejected = candidate("a", { ejectedUntilMs: 100_001 });
     expect(choose([ejected, candidate("b", { ownInFlight: 7 })])).toEqual(picked("b"));
