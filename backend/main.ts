@@ -5,11 +5,13 @@ import { engineCommand } from "./launchers/engine-command.ts";
 import { serveCommand } from "./host/serve-command.ts";
 import { saeCommand } from "./inspect/sae-command.ts";
 import { simCommand } from "./sim/sim-command.ts";
+import { packageVersion } from "./version.ts";
 
 /** Operator faults end with 2 and one line, everything unforeseen with 1 and its stack. */
 async function main(): Promise<void> {
   const program = new Command("steerage-backend")
     .description("The host agent beside the GPUs: runs engine processes, answers edges, reports load.")
+    .version(packageVersion())
     .exitOverride();
   program.addCommand(serveCommand());
   program.addCommand(engineCommand());

@@ -1,5 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
+import { rmSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { Agent } from "undici";
@@ -32,6 +33,8 @@ export interface RunningHost {
   readonly port: number;
   /** Ends: new requests are refused, running ones go on up to `drain_timeout`, then engines stop in order. */
   stop(): Promise<void>;
+  /** Ends the engines at once and leaves nothing behind, for a process that exits right after. */
+  abort(): void;
 }
 
 export interface HostDeps {
@@ -111,6 +114,12 @@ class Host implements RunningHost {
   async stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
+  }
+
+  abort(): void {
+    for (const replica of this.#replicas.values()) replica.kill();
+    if (this.#runFolder !== null) rmSync(this.#runFolder, { recursive: true, force: true });
+    this.#unlock();
   }
 
   /** Gives back what a failed start took. */

@@ -149,6 +149,11 @@ export class Replica {
     return this.#supervisor.stop();
   }
 
+  /** Ends its engine without a word. */
+  kill(): void {
+    this.#supervisor.kill();
+  }
+
   report(): ReplicaReport {
     const load = this.#load;
     const inFlightByEdge = this.running.byEdge();

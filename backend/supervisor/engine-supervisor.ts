@@ -98,6 +98,11 @@ export class EngineSupervisor {
     });
   }
 
+  /** Ends the engine without a word, for a host that is about to exit. */
+  kill(): void {
+    this.#child?.kill("SIGKILL");
+  }
+
   /** Ends the engine, softly first; resolves when it is gone. */
   stop(): Promise<void> {
     return new Promise((resolve) => {

@@ -1,8 +1,11 @@
 // Root cause: after a cut request the edge waited for its machine's report with a timer that nobody cleared, so the
 // process stayed; and Node took its signal handlers away before it exited, so a signal in between ended it by itself.
 import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import path from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
+import { FakeEdge } from "../support/fake-edge.ts";
+import { HostProcess, isAlive } from "../support/host-process.ts";
 import { REPOSITORY } from "../support/source-tree.ts";
 import { Stack, until } from "../support/stack.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
@@ -55,5 +58,28 @@ describe("a second signal", () => {
     edge.kill("SIGTERM");
     expect(await exited).toBe(0);
     remove();
+  });
+
+  it("ends a host that answers, and its engine with it", async () => {
+    const edge = await FakeEdge.start({ host: "gpu-1" });
+    const host = await HostProcess.start(edge, { drain_timeout: "30s" });
+    try {
+      await until("a replica is ready", () => edge.lastReport?.replicas[0]?.state === "ready");
+      const body = JSON.stringify({ ...stream, sim: { tokens_per_second: 50 } });
+      const answer = await host.request(await edge.sign({ body }), body);
+      expect(answer.status).toBe(200);
+      const [text, engines, pid] = [answer.text().catch(() => "cut"), host.enginePids(), host.pid];
+      const ended = host.end("SIGTERM");
+      await until("it drains", () => edge.lastReport?.draining === true);
+      process.kill(pid, "SIGTERM");
+      expect(await ended).toEqual({ code: 0, signal: null });
+      expect(engines).toHaveLength(1);
+      await until("the engine is gone", () => !engines.some((engine) => isAlive(engine)), 1_000);
+      expect(existsSync(path.join(host.folder, "data/lock"))).toBe(false);
+      await text;
+    } finally {
+      await host.stop();
+      await edge.stop();
+    }
   });
 });

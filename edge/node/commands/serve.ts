@@ -1,5 +1,5 @@
 import type { Command } from "commander";
-import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
+import { loadConfig, withConfigOptions, type ConfigOptions, type LoadedConfig } from "../load-config.ts";
 import { startEdge, type RunningEdge } from "../start-edge.ts";
 
 interface ServeOptions extends ConfigOptions {
@@ -13,6 +13,7 @@ export function registerServe(program: Command): void {
     .option("--json", "one JSON line on stdout when ready")
     .action(async (options: ServeOptions) => {
       const loaded = await loadConfig(options);
+      if (options.config === undefined) tellDefaults(loaded);
       const signals = new StopSignals();
       const edge = await startEdge(loaded);
       if (!signals.came) announce(edge, options.json ?? false);
@@ -20,6 +21,14 @@ export function registerServe(program: Command): void {
       // make an orderly end look like a crash.
       process.exit(await untilSignalled(edge, signals));
     });
+}
+
+/** Without a file nobody knows by which configuration this runs. */
+function tellDefaults({ config, dataDirectory }: LoadedConfig): void {
+  process.stderr.write(
+    `steerage: no --config was given; defaults and the environment say: listen ${config.listen}, ` +
+      `admin_listen ${config.admin_listen}, data ${dataDirectory}\n`,
+  );
 }
 
 function announce(edge: RunningEdge, json: boolean): void {
