@@ -116,6 +116,12 @@ export class InProcessFleet implements Fleet {
     return Promise.resolve([...this.#hosts.values()].map(hostState));
   }
 
+  settling(): Promise<boolean> {
+    const sinceStartMs = this.#clock.nowMs() - this.#startedAtMs;
+    const knowsNothing = this.#models.length === 0 && this.#hosts.size === 0;
+    return Promise.resolve(knowsNothing && sinceStartMs < this.#settings.unreachableAfterMs);
+  }
+
   /** KV cells in use by backend, as a share; backends that report none are left out. */
   kvOccupancy(): Readonly<Record<string, number>> {
     const shares: Record<string, number> = {};

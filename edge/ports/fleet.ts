@@ -48,4 +48,6 @@ export interface Fleet {
    */
   unreachable(host: string, epoch: number | null): Promise<boolean>;
   hosts(): Promise<readonly HostState[]>;
+  /** It has just started, serves nothing and heard of no host yet: what it does not know may well exist. */
+  settling(): Promise<boolean>;
 }

@@ -44,6 +44,10 @@ export class FleetObject extends DurableObject<WorkerEnv> {
     return this.#fleet.unreachable(host, epoch);
   }
 
+  settling(): Promise<boolean> {
+    return this.#fleet.settling();
+  }
+
   async hosts(): Promise<readonly HostState[]> {
     return this.#fleet.hosts();
   }

@@ -14,6 +14,7 @@ export function remoteFleet(env: WorkerEnv): Fleet {
     resolve: (name) => site.resolve(name),
     unreachable: (host, epoch) => site.unreachable(host, epoch),
     hosts: () => site.hosts(),
+    settling: () => site.settling(),
   };
 }
 

@@ -71,6 +71,17 @@ describe("after a restart of the edge", () => {
     expect(await second.fleet.models()).toEqual([]);
   });
 
+  it("an edge that remembers nothing expects hosts for unreachable_after, or until the first reports", async () => {
+    const { fleet, clock } = await startEdge();
+    clock.advance(9_999);
+    expect(await fleet.settling()).toBe(true);
+    clock.advance(1);
+    expect(await fleet.settling()).toBe(false);
+    const other = await startEdge();
+    await other.fleet.accept(hostReport({ replicas: [] }));
+    expect(await other.fleet.settling()).toBe(false);
+  });
+
   it("a damaged memory is as good as none", async () => {
     writeFileSync(path.join(folder, "fleet.json"), '[{"host":');
     const { fleet, memory } = await startEdge();

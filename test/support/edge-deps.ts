@@ -43,7 +43,7 @@ export interface FakeEdge {
   readonly saeCalls: SaeCall[];
   readonly reports: Report[];
   readonly log: string[];
-  readonly state: { draining: boolean; store: "ok" | "away"; models: ServedModel[] };
+  readonly state: { draining: boolean; store: "ok" | "away"; models: ServedModel[]; settling: boolean };
 }
 
 /** Answers whole through a collected writer, as a runtime would. */
@@ -81,7 +81,7 @@ export function fakeEdge(): FakeEdge {
   const saeCalls: SaeCall[] = [];
   const reports: Report[] = [];
   const log: string[] = [];
-  const state: FakeEdge["state"] = { draining: false, store: "ok", models: [MODEL] };
+  const state: FakeEdge["state"] = { draining: false, store: "ok", models: [MODEL], settling: false };
   let seed = 0;
   const deps: EdgeDeps = {
     clock,
@@ -120,6 +120,7 @@ export function fakeEdge(): FakeEdge {
         Promise.resolve(state.models.find(({ id, aliases }) => id === name || aliases.includes(name)) ?? null),
       unreachable: () => Promise.resolve(false),
       hosts: () => Promise.resolve([]),
+      settling: () => Promise.resolve(state.settling),
     },
     ledger: { acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })) },
     signer: { publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }] },

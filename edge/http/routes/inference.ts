@@ -22,6 +22,8 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
     const model = await deps.fleet.resolve(envelope.model);
     if (model === null) {
       deps.metrics.requestRefused(UNKNOWN_MODEL);
+      // Clients never repeat a 404, and hosts report within a second or two.
+      if (await deps.fleet.settling()) throw new ApiError("no_replica_available", { retryAfterSeconds: 2 });
       throw new ApiError("model_not_found", {
         message: `The model '${shown(envelope.model)}' does not exist or is not served here.`,
         param: "model",
