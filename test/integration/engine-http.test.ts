@@ -281,6 +281,24 @@ describe("refusals", () => {
   });
 });
 
+describe("a context that cannot be opened as asked", () => {
+  it("is refused at once when its cache is quantised without flash attention", async () => {
+    const options = { kv_cache_type: "q4_0", flash_attention: false } as const;
+    await expect(openEngine(scriptedAddon(new ScriptedModel()), options)).rejects.toThrow("needs flash_attention");
+  });
+  it("is opened as large as memory allows, and told so", async () => {
+    const short = new ScriptedModel({ trainingContextLength: 8_192 });
+    short.largestContext = 5_000;
+    const small = await openEngine(scriptedAddon(short), { slots: 4 });
+    while (small.events.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    expect(small.events[0]).toMatchObject({ type: "ready", context_length: 4_096 });
+    expect(small.log.join("\n")).toContain("a smaller one is tried");
+    await small.stop();
+    short.largestContext = 100;
+    await expect(openEngine(scriptedAddon(short), {})).rejects.toMatchObject({ code: "out_of_memory" });
+  });
+});
+
 describe("the end of the engine", () => {
   it("lets running answers finish, refuses new ones and frees native memory", async () => {
     context().auto = false;

@@ -62,6 +62,8 @@ export async function openEngine(
   const dispatcher = new Agent({ connect: { socketPath } });
   const events: EngineEvent[] = [];
   const listening = listen(dispatcher, events);
+  // Connected, or a stop that follows at once would meet a connection on its way.
+  while (events.length === 0) await new Promise((resolve) => setImmediate(resolve));
   const stop = async (): Promise<void> => {
     await engine.stop(5_000);
     await listening;

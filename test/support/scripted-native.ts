@@ -285,6 +285,8 @@ export class ScriptedModel implements NativeModel {
   /** Applied to every context that is made. */
   configure: (context: ScriptedContext) => void = () => undefined;
   embedCalls: Int32Array[][] = [];
+  /** Cells beyond which there is no memory. */
+  largestContext = Number.MAX_SAFE_INTEGER;
   /** Its template marks reasoning. */
   thinks = false;
   disposed = false;
@@ -340,6 +342,7 @@ export class ScriptedModel implements NativeModel {
   }
   checkGrammar(): void {}
   createContext(options: ContextOptions): Promise<NativeContext> {
+    if (options.cellCount > this.largestContext) return Promise.reject(nativeError("out_of_memory", "no room"));
     this.context = new ScriptedContext(options.onStep);
     this.configure(this.context);
     return Promise.resolve(this.context);

@@ -1,9 +1,10 @@
 import { randomBytes, randomInt } from "node:crypto";
+import { ConfigError } from "../../../shared/config/read-config.ts";
 import { MAX_SEED } from "../../../shared/openai/limits.ts";
 import { randomBase62 } from "../../../shared/ids.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
-import type { NativeAddon, NativeContext, NativeModel } from "../../native/binding.ts";
+import type { NativeAddon, NativeModel, StepEvents } from "../../native/binding.ts";
 import type { EngineReady } from "../../ports/engine-events.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
 import { FidelityCheck } from "../../inspect/fidelity-check.ts";
@@ -23,6 +24,7 @@ import { FeatureRanker } from "../saes/feature-ranker.ts";
 import { usableProfiles } from "../profiles.ts";
 import { SaeRegistry } from "../sae-registry.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
+import { openContext } from "./open-context.ts";
 import { HooksRefused } from "./hooks-refused.ts";
 import { loadSaes, type RefusedSae } from "./load-saes.ts";
 import { physicalCores } from "./physical-cores.ts";
@@ -36,8 +38,6 @@ export interface EngineDeps {
   readonly logger: Logger;
 }
 
-/** Tokens of one step; a longer prompt is evaluated in chunks beside the answers of others. */
-const BATCH_TOKENS = 512;
 /** Above the edge's own limit, so that the edge's refusal is the one that callers see. */
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
 
@@ -48,8 +48,11 @@ const MAX_BODY_BYTES = 64 * 1024 * 1024;
 export async function startEngine(options: EngineOptions, deps: EngineDeps): Promise<RunningEngine> {
   const { addon, clock, logger } = deps;
   const { model_path: path, gpu_layers: gpuLayers, tensor_split: tensorSplit } = options;
+  if (!options.flash_attention && ["q8_0", "q4_0"].includes(options.kv_cache_type)) {
+    throw new ConfigError(`kv_cache_type ${options.kv_cache_type} needs flash_attention`);
+  }
   const native = await addon.loadModel({ path, gpuLayers, useMmap: true, tensorSplit });
-  const size = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
+  const wanted = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
   const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
   const check = fidelityCheck(options, native, threads, logger);
   const loader = { model: native.info, addon, check, logger };
@@ -59,6 +62,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const rates = { prompt: new RateMeter(), completion: new RateMeter() };
   const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());
   const onChange = () => reporter.changed();
+  const onStep = (events: StepEvents) => loop.onStep(events);
+  const { context, size } = await openContext(native, wanted, { options, threads, onStep }, logger);
   const loop = new EngineLoop({
     slots: options.slots,
     cellCount: size.cellCount,
@@ -68,8 +73,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     onChange,
     onTokens,
   });
+  loop.attach(context);
   const runs = new EmbeddingRuns(onChange, (count) => onTokens("prompt", count));
-  const context = await openContext(native, loop, { options, size, threads });
   const { hookRefusal } = context;
   // A model whose residual stream cannot be proven must not serve an SAE: better no engine than a wrong row.
   if (hookRefusal !== null && saes.attached.length > 0) throw new HooksRefused(hookRefusal);
@@ -151,27 +156,6 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   reporter.start();
   logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
   return new RunningEngine({ server, loop, runs, queue, ranker, context, saes, native, reporter, clock, logger });
-}
-
-function openContext(
-  native: NativeModel,
-  loop: EngineLoop,
-  { options, size, threads }: { options: EngineOptions; size: ContextSize; threads: number },
-): Promise<NativeContext> {
-  return native
-    .createContext({
-      sequenceCount: options.slots,
-      cellCount: size.nativeCells,
-      batchTokens: Math.min(BATCH_TOKENS, size.nativeCells),
-      threads,
-      flashAttention: options.flash_attention,
-      kvType: options.kv_cache_type,
-      onStep: (events) => loop.onStep(events),
-    })
-    .then((context) => {
-      loop.attach(context);
-      return context;
-    });
 }
 
 interface SaesTold {

@@ -13,7 +13,12 @@ constexpr int kSequences = 16;
 // Room for several short inputs even when the longest input allowed is short.
 constexpr int kLeastBatch = 512;
 
-int batchTokens(const EmbedderSettings& settings) { return std::max(settings.contextLength, kLeastBatch); }
+/// A multiple of the sequences: llama.cpp reserves its graph with the tokens spread evenly over them, and ends the process
+/// in the matrix product of the mean when that does not come out even.
+int batchTokens(const EmbedderSettings& settings) {
+  const int wanted = std::max(settings.contextLength, kLeastBatch);
+  return (wanted + kSequences - 1) / kSequences * kSequences;
+}
 
 }  // namespace
 

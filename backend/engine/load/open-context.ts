@@ -1,0 +1,46 @@
+import type { Logger } from "../../../shared/logging/logger.ts";
+import type { ContextOptions, NativeContext, NativeModel } from "../../native/binding.ts";
+import { nativeErrorCode } from "../../native/load.ts";
+import type { EngineOptions } from "../../ports/engine-options.ts";
+import { smallerContext, type ContextSize } from "./context-size.ts";
+
+/** Tokens of one step; a longer prompt is evaluated in chunks beside the answers of others. */
+const BATCH_TOKENS = 512;
+
+export interface OpenedContext {
+  readonly context: NativeContext;
+  /** What memory had room for. */
+  readonly size: ContextSize;
+}
+
+/** Opens the context at the wanted size, or at the largest below it that fits into memory. */
+export async function openContext(
+  native: NativeModel,
+  wanted: ContextSize,
+  { options, threads, onStep }: { options: EngineOptions; threads: number; onStep: ContextOptions["onStep"] },
+  logger: Logger,
+): Promise<OpenedContext> {
+  for (let size = wanted; ;) {
+    try {
+      const context = await native.createContext({
+        sequenceCount: options.slots,
+        cellCount: size.nativeCells,
+        batchTokens: Math.min(BATCH_TOKENS, size.nativeCells),
+        threads,
+        flashAttention: options.flash_attention,
+        kvType: options.kv_cache_type,
+        onStep,
+      });
+      return { context, size };
+    } catch (thrown) {
+      const smaller = nativeErrorCode(thrown) === "out_of_memory" ? smallerContext(size, options.slots) : null;
+      if (smaller === null) throw thrown;
+      logger.warn("no memory for this context; a smaller one is tried", {
+        cells: size.cellCount,
+        next_cells: smaller.cellCount,
+        next_context: smaller.contextLength,
+      });
+      size = smaller;
+    }
+  }
+}
