@@ -6,6 +6,7 @@ export interface HeldClaim {
   readonly project: string;
   /** Work for which the project was charged in advance. */
   readonly charged: number;
+  readonly chargedAtMs: number;
   readonly expiresAtMs: number;
 }
 

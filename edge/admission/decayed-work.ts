@@ -43,6 +43,11 @@ export class DecayedWork {
     if (this.#marks.size > MAX_KEYS) this.#forget(nowMs);
   }
 
+  /** As if `amount` had been added at `fromMs`: what was charged too much then has faded since like the rest. */
+  correct(key: string, amount: number, fromMs: number, nowMs: number): void {
+    this.add(key, faded(amount, nowMs - fromMs), nowMs);
+  }
+
   /** Whoever was away starts no further back than those who are served now: what it did not use is not saved up. */
   lift(key: string, floor: number, nowMs: number): void {
     const missing = floor - this.of(key, nowMs);

@@ -286,6 +286,7 @@ export class PoolAdmission {
       band: bandName,
       project,
       charged,
+      chargedAtMs: nowMs,
       expiresAtMs: nowMs + this.#settings.claimTtlMs,
     });
     book.claim(claimId, { tokens: inputTokens + outputTokens, work: workOf(inputTokens, outputTokens) }, nowMs);
@@ -411,7 +412,7 @@ export class PoolAdmission {
     const used = tokens === undefined ? null : tokens.promptTokens + OUTPUT_WEIGHT * tokens.completionTokens;
     // Without a count what was charged stays, except where nothing was done.
     const owed = used ?? (result === "back_pressure" || result === "refused" ? 0 : claim.charged);
-    this.#queue.bandOf(claim.band).work.add(claim.project, owed - claim.charged, nowMs);
+    this.#queue.bandOf(claim.band).work.correct(claim.project, owed - claim.charged, claim.chargedAtMs, nowMs);
   }
 
   #seconds(waitMs: number): number {

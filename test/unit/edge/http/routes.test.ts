@@ -252,20 +252,6 @@ describe("the envelope", () => {
   });
 });
 
-describe("what a caller says of its call", () => {
-  it("reaches dispatch: its session, bounded, whether it comes back, and whether it wants to know its place", async () => {
-    const { post, dispatched } = setUp();
-    await post(CHAT, question, { "x-steerage-session": "s".repeat(300), "x-stainless-retry-count": "1" });
-    await post(CHAT, question, { "x-stainless-retry-count": "0", "x-steerage-progress": "comments" });
-    await post(CHAT, question);
-    expect(dispatched.map(({ session, returning, progress }) => [session, returning, progress])).toEqual([
-      ["s".repeat(256), true, false],
-      [null, false, true],
-      [null, null, false],
-    ]);
-  });
-});
-
 describe("request ids", () => {
   it("are the edge's own; the caller's is kept as a label, bounded and cleaned", async () => {
     const { post, dispatched } = setUp();
@@ -356,16 +342,6 @@ describe("paths and methods", () => {
       });
     },
   );
-
-  it("a model that a young edge may yet hear of is 503 with Retry-After, not 404", async () => {
-    const { post, state } = setUp();
-    state.models = [];
-    state.settling = true;
-    const response = await post("/v1/chat/completions", { model: "new", messages: [] });
-    expect(response.status).toBe(503);
-    expect(response.headers.get("retry-after")).toBe("2");
-    expect((await errorBodyOf(response)).code).toBe("no_replica_available");
-  });
 
   it("a model that a young edge may yet hear of is 503 with Retry-After, not 404", async () => {
     const { post, state } = setUp();
