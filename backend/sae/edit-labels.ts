@@ -14,13 +14,14 @@ export interface EditLabels {
 
 export const NO_EDITS: EditLabels = { editDigest: "" };
 
+type LabelledSet = CanonicalSaeSet & { readonly reach: EditReach };
+
 /** SAE content, layer, features and conditions count; positions only decide where. */
-export function labelsOf(
-  sets: readonly (CanonicalSaeSet & { readonly reach: EditReach })[],
-  sha256Hex: Sha256Hex,
-): EditLabels {
-  if (sets.length === 0) return NO_EDITS;
-  const digestOf = (active: typeof sets) =>
+export function labelsOf(given: readonly LabelledSet[], sha256Hex: Sha256Hex): EditLabels {
+  if (given.length === 0) return NO_EDITS;
+  // Labels outlive their request by as long as the cells do, and must not keep an SAE's rows in memory.
+  const sets = given.map(bare);
+  const digestOf = (active: readonly LabelledSet[]) =>
     active.length === 0
       ? ""
       : sha256Hex(canonicalFormV2(active.map((set) => ({ ...set, positions: "all", excludesSpecialTokens: false }))));
@@ -41,4 +42,16 @@ export function labelsOf(
       return digest;
     },
   };
+}
+
+function bare({
+  saeId,
+  saeDigest,
+  layer,
+  features,
+  positions,
+  excludesSpecialTokens,
+  reach,
+}: LabelledSet): LabelledSet {
+  return { saeId, saeDigest, layer, features, positions, excludesSpecialTokens, reach };
 }

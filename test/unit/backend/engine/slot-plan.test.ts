@@ -38,6 +38,18 @@ describe("cells", () => {
     expect(commonCells(cells([1, 2]), cells([1, 2], { editDigest: "steered" }))).toBe(0);
     expect(commonCells(cells([1, 2], { editDigest: "steered" }), cells([1, 2], { editDigest: "steered" }))).toBe(2);
   });
+
+  it("are shared as far as the edits of each position agree, whatever the plans are called", () => {
+    const until = (end: number) => (position: number) => (position < end ? "edit" : "");
+    const all = cells([1, 2, 3, 4], { editDigest: "edit" });
+    const two = cells([1, 2, 3, 4], { editDigest: "plan a", editAt: until(2) });
+    const three = cells([1, 2, 3, 4], { editDigest: "plan b", editAt: until(3) });
+    expect(commonCells(all, two)).toBe(2);
+    expect(commonCells(two, three)).toBe(2);
+    expect(commonCells(three, all)).toBe(3);
+    expect(commonCells(cells([1, 2, 3, 4]), two)).toBe(0);
+    expect(commonCells(two, { ...two })).toBe(4);
+  });
 });
 
 describe("a start", () => {
