@@ -18,6 +18,16 @@ function setUp() {
 }
 
 describe("what a caller says of its call", () => {
+  it("clamps the band to the project's highest and refuses one that does not exist", async () => {
+    const { post, dispatched } = setUp();
+    await post(CHAT, question, { "x-steerage-band": "interactive" });
+    await post(CHAT, question, { "x-steerage-band": "bulk" });
+    await post(CHAT, question);
+    expect(dispatched.map(({ band }) => band)).toEqual(["default", "bulk", "default"]);
+    const response = await post(CHAT, question, { "x-steerage-band": "turbo" });
+    expect(response.status).toBe(400);
+  });
+
   it("reaches dispatch: its session, bounded, whether it comes back, and whether it wants to know its place", async () => {
     const { post, dispatched } = setUp();
     await post(CHAT, question, { "x-steerage-session": "s".repeat(300), "x-stainless-retry-count": "1" });

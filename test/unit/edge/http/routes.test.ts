@@ -240,16 +240,6 @@ describe("the envelope", () => {
     const steering = { sae_id: "sae-1", features: [{ index: 1, strength: 1 }] };
     expect((await post(CHAT, { ...question, steering })).status).toBe(200);
   });
-
-  it("clamps the band to the project's highest and refuses one that does not exist", async () => {
-    const { post, dispatched } = setUp();
-    await post(CHAT, question, { "x-steerage-band": "interactive" });
-    await post(CHAT, question, { "x-steerage-band": "bulk" });
-    await post(CHAT, question);
-    expect(dispatched.map(({ band }) => band)).toEqual(["default", "bulk", "default"]);
-    const response = await post(CHAT, question, { "x-steerage-band": "turbo" });
-    expect(response.status).toBe(400);
-  });
 });
 
 describe("request ids", () => {
