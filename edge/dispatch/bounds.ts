@@ -23,7 +23,7 @@ export function tokenBounds(
 ): TokenBounds {
   const inputTokensEstimate = Math.ceil(bodyText.length / CHARACTERS_PER_TOKEN);
   if (route === "/v1/embeddings") return { inputTokensEstimate, outputTokensLimit: 0, outputTokensBound: 0 };
-  const choices = envelope.n ?? 1;
+  const choices = (envelope.n ?? 1) * promptsOf(route, envelope);
   const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? null;
   const left = model.contextLength === null ? null : Math.max(1, model.contextLength - inputTokensEstimate);
   const most = Math.min(model.maxOutput ?? Infinity, left ?? Infinity);
@@ -33,6 +33,12 @@ export function tokenBounds(
     outputTokensLimit: explicit === null ? null : explicit * choices,
     outputTokensBound: Math.min(explicit ?? ofModel, most) * choices,
   };
+}
+
+/** Texts or lists of token ids in one request, each with choices of its own. */
+function promptsOf(route: InferenceRoute, envelope: RequestEnvelope): number {
+  const prompt = route === "/v1/completions" ? envelope["prompt"] : undefined;
+  return Array.isArray(prompt) && typeof prompt[0] !== "number" ? Math.max(1, prompt.length) : 1;
 }
 
 /** The most a request can cost, nano-dollars: nothing cached and every token used. */

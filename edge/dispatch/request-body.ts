@@ -1,4 +1,4 @@
-import { applyEdits, modify } from "jsonc-parser";
+import { parseTree, type Node } from "jsonc-parser";
 import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
 
 export interface BodyEdits {
@@ -15,12 +15,11 @@ export interface BodyEdits {
  */
 export function editedBody(bodyText: string, { route, envelope, backendModel, injectUsage }: BodyEdits): string {
   let text = bodyText;
-  if (backendModel !== envelope.model) text = set(text, ["model"], backendModel);
+  if (backendModel !== envelope.model) text = replaced(text, memberOf(parseTree(text), "model"), backendModel);
   const wantsUsage = envelope.stream_options?.include_usage === true;
   if (injectUsage && envelope.stream === true && !wantsUsage && route !== "/v1/embeddings") {
     if (envelope.stream_options === undefined) text = withFirstMember(text, '"stream_options":{"include_usage":true},');
-    else if (envelope.stream_options === null) text = set(text, ["stream_options"], { include_usage: true });
-    else text = set(text, ["stream_options", "include_usage"], true);
+    else text = withWish(text, memberOf(parseTree(text), "stream_options"));
   }
   return text;
 }
@@ -31,6 +30,21 @@ function withFirstMember(text: string, member: string): string {
   return text.slice(0, inside) + member + text.slice(inside);
 }
 
-function set(text: string, path: string[], value: unknown): string {
-  return applyEdits(text, modify(text, path, value, {}));
+function withWish(text: string, options: Node | undefined): string {
+  const wish = memberOf(options, "include_usage");
+  if (wish !== undefined) return replaced(text, wish, true);
+  if (options?.children === undefined || options.children.length === 0)
+    return replaced(text, options, { include_usage: true });
+  const inside = options.offset + 1;
+  return `${text.slice(0, inside)}"include_usage":true,${text.slice(inside)}`;
+}
+
+/** Of members with the same name the last one counts, as for whoever read the request before. */
+function memberOf(object: Node | undefined, name: string): Node | undefined {
+  return object?.children?.findLast(({ children }) => children?.[0]?.value === name)?.children?.[1];
+}
+
+function replaced(text: string, node: Node | undefined, value: unknown): string {
+  if (node === undefined) return text;
+  return text.slice(0, node.offset) + JSON.stringify(value) + text.slice(node.offset + node.length);
 }

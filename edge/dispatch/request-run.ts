@@ -1,6 +1,7 @@
 import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
 import { REQUEST_ID_HEADER, ROUTE_HEADER } from "../../shared/protocol/headers.ts";
 import { hashOfReceipt } from "../../shared/steering/receipt.ts";
+import { scopesOf } from "../limits/scopes.ts";
 import type { AdmitDecision, ReplicaTarget, UsedTokens } from "../ports/coordinator.ts";
 import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
@@ -9,6 +10,7 @@ import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
 import { endedAttempt } from "./attempt-account.ts";
 import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./bounds.ts";
 import { ClientAnswer } from "./client-answer.ts";
+import { headerText } from "./header-text.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { QueueProgress } from "./queue-progress.ts";
@@ -51,9 +53,9 @@ export class RequestRun {
   readonly #answer: ClientAnswer;
   readonly #bounds: TokenBounds;
   readonly #priced: PricedModel;
-  readonly #weight: RequestWeight;
   readonly #receivedAtMs: number;
   readonly #attempts: MadeAttempt[] = [];
+  #weight: RequestWeight | null = null;
   #relay: Relay | null = null;
   #admitting = false;
   #clientGone = false;
@@ -71,7 +73,6 @@ export class RequestRun {
     this.#writer = writer;
     this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
     this.#bounds = tokenBounds(request.route, request.envelope, request.bodyText, request.model);
-    this.#weight = requestWeight(request, this.#bounds);
     this.#priced = settings.priceOf(request.model.id);
     this.#answer = new ClientAnswer({
       writer,
@@ -126,10 +127,7 @@ export class RequestRun {
     const decision = await limits.reserve({
       account: principal.account,
       requestId,
-      scopes: [
-        { id: `key:${principal.keyId}`, limits: principal.keyLimits },
-        { id: `project:${principal.project}`, limits: principal.projectLimits },
-      ],
+      scopes: scopesOf(principal),
       inputTokensEstimate: this.#bounds.inputTokensEstimate,
       outputTokensLimit: this.#bounds.outputTokensLimit,
       costBoundNanoUsd: costBoundNanoUsd(this.#bounds, this.#priced.price).toString(),
@@ -224,6 +222,8 @@ export class RequestRun {
   async #admit(attempt: number, tried: readonly string[]): Promise<AdmitDecision> {
     if (this.#clientGone || this.#expired) return { kind: "cancelled" };
     const { coordinator, clock } = this.#deps;
+    // Here, where a failure is answered: tools nested too deeply for a serialiser make it throw.
+    this.#weight ??= requestWeight(this.#request, this.#bounds);
     const request = admitRequest(this.#request, this.#weight, attempt, tried);
     const fromMs = clock.monotonicMs();
     const progress = this.#progress();
@@ -288,7 +288,7 @@ export class RequestRun {
       replica: target.replicaId,
       epoch: target.epoch,
     });
-    this.#answer.setHeaders({ [ROUTE_HEADER]: `${target.key};attempts=${attempt}` });
+    this.#answer.setHeaders({ [ROUTE_HEADER]: `${headerText(target.key)};attempts=${attempt}` });
     const relay = new Relay({
       clock,
       answer: this.#answer,

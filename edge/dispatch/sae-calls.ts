@@ -3,6 +3,7 @@ import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
 import type { Claim, ClaimResult } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 import type { UpstreamExchange } from "../ports/upstream.ts";
+import { bodySha256 } from "./body-sha256.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { DispatcherDeps } from "./settings.ts";
 
@@ -61,6 +62,8 @@ export async function callSae(deps: SaeCallDeps, call: SaeCall): Promise<SaeAnsw
 
 async function admitted({ coordinator }: SaeCallDeps, call: SaeCall): Promise<Claim> {
   const { requestId, model, saeId, bodyText, gone } = call;
+  // Its listener would never hear of it, and the question would wait for a place that nobody takes.
+  if (gone.aborted) throw new ApiError("client_closed_request");
   const leave = () => void coordinator.cancel(model.pool, requestId).catch(() => undefined);
   gone.addEventListener("abort", leave, { once: true });
   try {
@@ -101,7 +104,7 @@ async function exchanged({ clock, signer, upstream, settings }: SaeCallDeps, cal
     jti: `${requestId}.1`,
     method,
     path,
-    body_sha256: await sha256Hex(body),
+    body_sha256: await bodySha256(body),
     request_id: requestId,
     attempt: 1,
     replica: target.replicaId,
@@ -181,9 +184,4 @@ function joined(chunks: readonly Uint8Array[], length: number): Uint8Array<Array
     at += chunk.length;
   }
   return whole;
-}
-
-async function sha256Hex(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }

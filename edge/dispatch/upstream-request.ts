@@ -5,6 +5,7 @@ import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
 import type { UpstreamRequest } from "../ports/upstream.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
 import { affinityOf } from "./affinity-of.ts";
+import { bodySha256 } from "./body-sha256.ts";
 import type { TokenBounds } from "./bounds.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { editedBody } from "./request-body.ts";
@@ -88,7 +89,7 @@ export async function upstreamRequest(
       jti: `${requestId}.${attempt}`,
       method: "POST",
       path: route,
-      body_sha256: await sha256Hex(body),
+      body_sha256: await bodySha256(body),
       request_id: requestId,
       attempt,
       replica: target.replicaId,
@@ -107,11 +108,4 @@ export async function upstreamRequest(
     body,
     dialTimeoutMs: timeouts.dialMs,
   };
-}
-
-async function sha256Hex(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  let hex = "";
-  for (const byte of digest) hex += byte.toString(16).padStart(2, "0");
-  return hex;
 }

@@ -1,7 +1,9 @@
 import { z } from "zod";
 import type { TokenCounts } from "../ports/ledger.ts";
 
-const count = z.int().min(0);
+/** A count that no request reaches is a fault of the server, and its cost might not fit the ledger's integers. */
+const MAX_TOKENS = 2 ** 31 - 1;
+const count = z.int().min(0).max(MAX_TOKENS);
 
 /** What engines say of usage: embeddings have no completion, old servers no details. */
 const usageSchema = z.looseObject({

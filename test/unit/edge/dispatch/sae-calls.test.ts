@@ -104,6 +104,13 @@ const answered = (handler: UpstreamHandler | undefined, status: number, text = "
 };
 
 describe("a question about an SAE", () => {
+  it("takes no place when its caller left before it could be asked", async () => {
+    const { admitted, left, run } = setUp({ kind: "cancelled" });
+    left.abort();
+    await expect((await run()).answer).rejects.toMatchObject({ code: "client_closed_request" });
+    expect(admitted).toEqual([]);
+  });
+
   it("goes signed, with its query, to a replica that holds the SAE, and gives the claim back", async () => {
     const { admitted, settled, sent, signed, handlers, run } = setUp();
     const { answer } = await run();
