@@ -4,10 +4,13 @@ import { mkdtempSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { createApp } from "../../edge/app.ts";
 import { InProcessFleet } from "../../edge/fleet/fleet.ts";
 import { fleetMemoryOf } from "../../edge/node/fleet-memory.file.ts";
 import type { PoolDigest } from "../../edge/ports/coordinator.ts";
 import { silentLogger } from "../support/dispatch-fakes.ts";
+import { fakeEdge, GOOD_KEY } from "../support/edge-deps.ts";
+import { errorBodyOf } from "../support/error-body.ts";
 import { hostReport } from "../support/fleet-report.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
@@ -80,6 +83,23 @@ describe("after a restart of the edge", () => {
     const other = await startEdge();
     await other.fleet.accept(hostReport({ replicas: [] }));
     expect(await other.fleet.settling()).toBe(false);
+  });
+
+  it("a model that it may yet hear of is 503 with Retry-After meanwhile, and 404 afterwards", async () => {
+    const { deps, state } = fakeEdge();
+    state.models = [];
+    const ask = () =>
+      createApp(deps).request("/v1/chat/completions", {
+        method: "POST",
+        body: JSON.stringify({ model: "new", messages: [] }),
+        headers: { "content-type": "application/json", authorization: `Bearer ${GOOD_KEY}` },
+      });
+    state.settling = true;
+    const early = await ask();
+    expect([early.status, early.headers.get("retry-after")]).toEqual([503, "2"]);
+    expect((await errorBodyOf(early)).code).toBe("no_replica_available");
+    state.settling = false;
+    expect((await ask()).status).toBe(404);
   });
 
   it("a damaged memory is as good as none", async () => {

@@ -333,16 +333,6 @@ describe("paths and methods", () => {
     },
   );
 
-  it("a model that a young edge may yet hear of is 503 with Retry-After, not 404", async () => {
-    const { post, state } = setUp();
-    state.models = [];
-    state.settling = true;
-    const response = await post("/v1/chat/completions", { model: "new", messages: [] });
-    expect(response.status).toBe(503);
-    expect(response.headers.get("retry-after")).toBe("2");
-    expect((await errorBodyOf(response)).code).toBe("no_replica_available");
-  });
-
   it("a model that is not there is 404 model_not_found", async () => {
     const { get } = setUp();
     const response = await get("/v1/models/ORG%2FName:Q8");
