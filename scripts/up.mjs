@@ -105,13 +105,15 @@ async function takeFolder(data) {
 }
 
 async function startStack({ ports, data, json }) {
+  const stack = new Stack();
   await takeFolder(data);
   await checkPorts(ports);
   const files = writeConfigs({ ports, data });
   await command("edge/node/main.js", ["migrate", "--config", files.edge]);
   const token = await hostTokenOnce({ data, config: files.edge });
 
-  const stack = new Stack();
+  // Stopped before anything was started: the small commands above have come to their end all the same.
+  if (stack.stopping) process.exit(0);
   stack.start("edge", "edge/node/main.js", ["serve", "--json", "--config", files.edge]);
   stack.start("backend", "backend/main.js", ["serve", "--config", files.host], { STEERAGE_HOST_TOKEN: token });
   const metricsUrl = `http://127.0.0.1:${ports.metrics}/metrics`;
@@ -195,6 +197,7 @@ async function hostTokenOnce({ data, config }) {
 async function command(program, args) {
   const child = spawn(process.execPath, [path.join(ROOT, "dist", program), ...args], {
     stdio: ["ignore", "pipe", "inherit"],
+    detached: true,
   });
   let out = "";
   child.stdout.setEncoding("utf8").on("data", (text) => (out += text));
