@@ -278,6 +278,10 @@ export function isLoopback(host: string): boolean {
   return bare === "localhost" || bare === "::1" || /^127(\.\d{1,3}){3}$/.test(bare);
 }
 
+function isHttpAddress(text: string): boolean {
+  return URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+}
+
 function faultsOf(config: HostConfig): string[] {
   const faults: string[] = [];
   if (config.servers.length > 0 && config.token === null)
@@ -287,12 +291,11 @@ function faultsOf(config: HostConfig): string[] {
   if (!config.insecure && !isLoopback(config.listenAddress.address))
     faults.push("listen: plain HTTP off loopback needs `insecure: true`");
   for (const server of config.servers) {
-    if (!URL.canParse(server) || !/^https?:$/.test(new URL(server).protocol))
-      faults.push(`servers: '${server}' is not an HTTP address`);
-    else if (!config.insecure && server.startsWith("http:") && !isLoopback(new URL(server).hostname))
+    if (!isHttpAddress(server)) faults.push(`servers: '${server}' is not an HTTP address`);
+    else if (!config.insecure && new URL(server).protocol === "http:" && !isLoopback(new URL(server).hostname))
       faults.push(`servers: plain HTTP to '${server}' is off loopback and needs \`insecure: true\``);
   }
-  if (config.url !== null && !URL.canParse(config.url)) faults.push(`url: '${config.url}' is not an origin`);
+  if (config.url !== null && !isHttpAddress(config.url)) faults.push(`url: '${config.url}' is not an origin`);
   if (config.heartbeat_interval < 100) faults.push("heartbeat_interval: must be at least 100ms");
   const names = new Set<string>();
   config.models.forEach((model, place) => {

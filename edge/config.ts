@@ -52,7 +52,7 @@ const authSchema = z.strictObject({
 const timeoutsSchema = z.strictObject({
   dial: duration("2s").describe("To get a connection to a replica."),
   response_header: duration("30s").describe("To the response headers of a stream."),
-  first_token: duration("60s").describe("From the headers of a stream to its first token."),
+  first_token: duration("60s").describe("From the dispatch of a streamed request to its first token."),
   idle: duration("30s").describe("Between two pieces of a stream."),
   generation: duration("10m").describe("For a whole answer that is not streamed."),
   total: duration("30m").describe("For any request, waiting and retries included."),
@@ -227,7 +227,7 @@ const endpointSchema = z
     insecure: z.boolean().default(false).describe("Allows plain HTTP to an address that is not loopback."),
   })
   .superRefine(({ url, insecure }, context) => {
-    if (insecure || !url.startsWith("http:") || isLoopbackUrl(url)) return;
+    if (insecure || !crossesInTheClear(url)) return;
     context.addIssue({
       code: "custom",
       path: ["url"],
@@ -305,6 +305,11 @@ export const edgeConfigSchema = z
 export type EdgeConfig = z.output<typeof edgeConfigSchema>;
 /** As written in a file, before defaults. */
 export type EdgeConfigInput = z.input<typeof edgeConfigSchema>;
+
+/** Plain HTTP to another machine, however the scheme is written. */
+export function crossesInTheClear(url: string): boolean {
+  return new URL(url).protocol === "http:" && !isLoopbackUrl(url);
+}
 
 /** Loopback by name or address; `*.localhost` is loopback by RFC 6761. */
 export function isLoopbackUrl(url: string): boolean {

@@ -104,7 +104,7 @@ export const reportSchema = z.object({
   /** Unix milliseconds by the host's clock. */
   at: z.int(),
   /** Origin at which the edge reaches this host, such as `https://gpu-1.example:8090`. */
-  url: z.url(),
+  url: z.url({ protocol: /^https?$/ }),
   labels: z.record(z.string(), z.string()),
   replicas: z.array(replicaReportSchema),
   ended: z.array(endedRequestSchema),

@@ -3,7 +3,7 @@ import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import type { Answer } from "../../../shared/protocol/answer.ts";
 import { reportSchema } from "../../../shared/protocol/report.ts";
 import { isProtocolAccepted, PROTOCOL_VERSION } from "../../../shared/protocol/version.ts";
-import { isLoopbackUrl } from "../../config.ts";
+import { crossesInTheClear } from "../../config.ts";
 import type { EdgeDeps } from "../../deps.ts";
 import { bearerCredential } from "../bearer.ts";
 import type { HttpContext } from "../environment.ts";
@@ -34,7 +34,7 @@ export function reportsRoute(deps: EdgeDeps) {
         param: "host",
       });
     }
-    if (report.url.startsWith("http:") && !isLoopbackUrl(report.url) && !deps.settings.insecure) {
+    if (crossesInTheClear(report.url) && !deps.settings.insecure) {
       throw new ApiError("invalid_value", {
         message: "Plain HTTP off loopback is refused unless the edge is set to 'insecure: true'.",
         param: "url",

@@ -97,6 +97,8 @@ describe("a host's configuration", () => {
     [{ listen: "0.0.0.0:8090" }, "listen: plain HTTP off loopback"],
     [{ listen: "somewhere" }, "listen: 'somewhere'"],
     [{ servers: ["http://edge.example:8081"], token: "t" }, "plain HTTP to 'http://edge.example:8081'"],
+    [{ servers: ["HTTP://edge.example:8081"], token: "t" }, "plain HTTP to 'HTTP://edge.example:8081'"],
+    [{ url: "ftp://gpu-1.example" }, "url: 'ftp://gpu-1.example' is not an origin"],
     [{ servers: ["edge"], token: "t" }, "servers: 'edge' is not an HTTP address"],
     [{ servers: ["http://127.0.0.1:1"] }, "token: needed"],
     [{ models: [model, model] }, "models[1].name: 'demo' is named twice"],

@@ -91,6 +91,7 @@ describe("the edge's configuration", () => {
     ["an endpoint named twice", { endpoints: [endpoint, endpoint] }, /endpoints\[1\]\.id.*'a' is named twice/],
     ["a model name used twice", { models: [{ name: "m" }, { name: "n", aliases: ["m"] }] }, /models\[1\].*'m'/],
     ["plain HTTP off loopback", { endpoints: [{ ...endpoint, url: "http://10.0.0.1" }] }, /plain HTTP off loopback/],
+    ["the same in capitals", { endpoints: [{ ...endpoint, url: "HTTP://10.0.0.1" }] }, /plain HTTP off loopback/],
     ["a price with a fraction", { auth: { default_price: { prompt_per_1k: 0.5 } } }, /prompt_per_1k/],
   ])("refuses %s", (_what, document, message) => {
     expect(() => read(document)).toThrow(message);

@@ -452,6 +452,8 @@ describe("other listeners", () => {
     ["another host's name", send({ ...report, host: "gpu-2" }), 403],
     ["a newer protocol", send({ ...report, protocol: 2 }), 400],
     ["plain HTTP off loopback", send({ ...report, url: "http://10.0.0.5:8090" }), 400],
+    ["the same in capitals", send({ ...report, url: "HTTP://10.0.0.5:8090" }), 400],
+    ["an address that is no HTTP", send({ ...report, url: "file:///etc/passwd" }), 400],
     ["a report of the wrong shape", send({ ...report, epoch: "x" }), 400],
   ])("refuses %s", async (_what, request, status) => {
     const { deps, reports } = fakeEdge();
