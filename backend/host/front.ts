@@ -7,6 +7,7 @@ import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
+import type { OperatorRoutes } from "./operator-routes.ts";
 import type { EngineAddress, Replica } from "./replica.ts";
 import type { ExchangeEnd } from "./running-requests.ts";
 import type { CheckedToken, TokenCheck } from "./token-check.ts";
@@ -15,6 +16,7 @@ export interface FrontDeps {
   readonly host: string;
   readonly replicas: ReadonlyMap<string, Replica>;
   readonly tokens: TokenCheck;
+  readonly operator: OperatorRoutes;
   readonly maxBodyBytes: number;
   readonly logger: Logger;
   readonly clock: Clock;
@@ -30,7 +32,7 @@ interface Destination {
   readonly engine: EngineAddress;
 }
 
-/** A host's HTTP face: inference for edges that sign, health for everybody, nothing else. */
+/** A host's HTTP face: inference for edges that sign, health for everybody, SAEs for the operator. */
 export class Front {
   readonly server: Server;
   readonly #deps: FrontDeps;
@@ -66,7 +68,8 @@ export class Front {
       else if (saePlace !== null) {
         const allow = methodOfSaePlace(saePlace);
         sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow });
-      } else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
+      } else if (this.#deps.operator.handles(path)) await this.#deps.operator.answer(path, request, response);
+      else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
       else if (request.method === "POST") await this.#infer(path, request, response);
       else sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow: "POST" });
     } catch (thrown) {

@@ -17,6 +17,8 @@ import { EdgeKeys } from "./edge-keys.ts";
 import { EndedStore } from "./ended-store.ts";
 import { lockFolder } from "./folder-lock.ts";
 import { Front } from "./front.ts";
+import { OperatorRoutes } from "./operator-routes.ts";
+import { operatorToken } from "./operator-token.ts";
 import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
 import { deliverReport } from "./report-delivery.ts";
@@ -98,6 +100,11 @@ class Host implements RunningHost {
       host: config.host,
       replicas: this.#replicas,
       tokens: new TokenCheck({ host: config.host, keys: this.#keys, replays: new ReplayMemory(), clock }),
+      operator: new OperatorRoutes({
+        replicas: this.#replicas,
+        token: await operatorToken(path.join(folder, "operator-token")),
+        maxBodyBytes: config.max_body_bytes,
+      }),
       maxBodyBytes: config.max_body_bytes,
       logger,
       clock,

@@ -1,9 +1,10 @@
+import { readFileSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { SseParser } from "../../shared/sse/parser.ts";
 import { repositoryFile } from "../support/native-harness.ts";
-import { DEMO_MODEL, Stack } from "../support/stack.ts";
+import { DEMO_MODEL, Stack, until } from "../support/stack.ts";
 
 const DEMO = repositoryFile("backend/demo");
 const SEA = 501;
@@ -71,6 +72,32 @@ describe("steering through edge and host", () => {
     const { steerage } = z.object({ steerage: z.object({ steering: z.string() }) }).parse(JSON.parse(told));
     // Rows that come from the cache are not counted again.
     expect(steerage.steering.replace(rows, "")).toBe(receipt.replace(rows, ""));
+  });
+
+  it("attaches, swaps and detaches an SAE for the operator alone, and callers see it at once", async () => {
+    const operator = readFileSync(path.join(stack.folder, "host/operator-token"), "utf8").trim();
+    const manage = (method: string, route: string, token: string, body?: object) =>
+      fetch(`${stack.hostUrl}/host/v1/models/${DEMO_MODEL}/saes${route}`, {
+        method,
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      });
+    const steering = { sae_id: "extra", features: [{ index: 3, mode: "set", strength: 9 }] };
+    const layers = async () =>
+      /sae="extra";layer=(\d)/u.exec((await chat({ steering })).headers.get("x-steerage-steering") ?? "")?.[1];
+
+    for (const token of [stack.key, "", `${operator}x`]) {
+      expect((await manage("POST", "", token, { id: "extra", path: path.join(DEMO, "demo-l1") })).status).toBe(401);
+    }
+    expect((await chat({ steering })).status).toBe(400);
+    expect((await manage("POST", "", operator, { id: "extra", path: path.join(DEMO, "demo-l1") })).status).toBe(200);
+    await until("the edge knows the SAE", async () => (await chat({ steering })).status === 200);
+    expect(await layers()).toBe("1");
+    expect((await manage("POST", "", operator, { id: "extra", path: path.join(DEMO, "demo-l2") })).status).toBe(200);
+    expect(await layers()).toBe("2");
+    expect((await manage("DELETE", "/extra", operator)).status).toBe(200);
+    await until("the edge forgets the SAE", async () => (await chat({ steering })).status === 400);
+    expect((await manage("GET", "", operator)).status).toBe(405);
   });
 
   it("streams activations of two SAEs between the deltas", async () => {

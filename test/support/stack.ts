@@ -57,6 +57,10 @@ export class Stack {
     return `http://127.0.0.1:${this.#ports.api}/v1`;
   }
 
+  get hostUrl(): string {
+    return `http://127.0.0.1:${this.#ports.host}`;
+  }
+
   get metricsUrl(): string {
     return `http://127.0.0.1:${this.#ports.metrics}/metrics`;
   }
