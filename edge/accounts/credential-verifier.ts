@@ -9,15 +9,23 @@ export interface CredentialVerifierDeps {
   readonly settings: VerdictCacheSettings;
 }
 
+/** How long callers whose credential is known wait for a store that neither answers nor fails. */
+const PATIENCE_MS = 500;
+
+interface Question<Value> {
+  readonly answer: Promise<Value | null>;
+  readonly askedAtMs: number;
+}
+
 /**
  * Asks about credentials as rarely as possible: verdicts are cached, callers with the same credential share one
- * question, and what is cached goes on working while the store is away.
+ * question, and what is cached goes on working while the store is away or does not answer.
  */
 export class CredentialVerifier<Value> {
   readonly #deps: CredentialVerifierDeps;
   readonly #look: (credential: string) => Promise<Value | null>;
   readonly #cache: VerdictCache<Value>;
-  readonly #asking = new Map<string, Promise<Value | null>>();
+  readonly #asking = new Map<string, Question<Value>>();
   /** Grows when the cache is emptied: an answer that was asked for before that is not kept. */
   #generation = 0;
 
@@ -31,15 +39,13 @@ export class CredentialVerifier<Value> {
   /** Null when the credential is not valid. Rejects with ApiError authentication_unavailable. */
   async verify(credential: string): Promise<Value | null> {
     const key = await this.#deps.sha256(credential);
-    const known = this.#cache.fresh(key, this.#deps.clock.monotonicMs());
-    if (known !== null) return known.value;
-    const running = this.#asking.get(key);
-    if (running !== undefined) return running;
-    const asking = this.#ask(key, credential).finally(() => {
-      if (this.#asking.get(key) === asking) this.#asking.delete(key);
-    });
-    this.#asking.set(key, asking);
-    return asking;
+    const nowMs = this.#deps.clock.monotonicMs();
+    const fresh = this.#cache.fresh(key, nowMs);
+    if (fresh !== null) return fresh.value;
+    const question = this.#asking.get(key) ?? this.#begin(key, credential, nowMs);
+    const known = this.#cache.stale(key, nowMs);
+    if (known === null) return question.answer;
+    return this.#soon(question.answer, known.value, question.askedAtMs + PATIENCE_MS - nowMs);
   }
 
   /** Forgets every verdict, those that are being asked for included. */
@@ -47,6 +53,23 @@ export class CredentialVerifier<Value> {
     this.#generation += 1;
     this.#cache.clear();
     this.#asking.clear();
+  }
+
+  #begin(key: string, credential: string, askedAtMs: number): Question<Value> {
+    const answer = this.#ask(key, credential).finally(() => {
+      if (this.#asking.get(key) === question) this.#asking.delete(key);
+    });
+    const question = { answer, askedAtMs };
+    this.#asking.set(key, question);
+    return question;
+  }
+
+  /** The answer, or what is known when it does not come in time. */
+  #soon(answer: Promise<Value | null>, known: Value | null, patienceMs: number): Promise<Value | null> {
+    return new Promise((resolve, reject) => {
+      const cancel = this.#deps.clock.after(Math.max(0, patienceMs), () => resolve(known));
+      answer.finally(cancel).then(resolve, reject);
+    });
   }
 
   async #ask(key: string, credential: string): Promise<Value | null> {

@@ -185,6 +185,27 @@ describe("while the store is away", () => {
     await expect(authenticator.authenticate(text)).rejects.toMatchObject({ code: "authentication_unavailable" });
   });
 
+  it("a key seen before waits half a second for a store that does not answer, and then no more", async () => {
+    const { text, keyId } = await addKey();
+    await authenticator.authenticate(text);
+    const gate = gateOf();
+    store.gate = gate.opened;
+    clock.advance(10_000);
+    const first = authenticator.authenticate(text);
+    await vi.waitFor(() => expect(store.lookUps).toBe(2));
+    await vi.waitFor(() => expect(clock.pendingTimers).toBe(1));
+    clock.advance(500);
+    await expect(first).resolves.toMatchObject({ keyId });
+    const second = authenticator.authenticate(text);
+    await vi.waitFor(() => expect(clock.pendingTimers).toBe(1));
+    clock.advance(0);
+    await expect(second).resolves.toMatchObject({ keyId });
+    expect(store.lookUps).toBe(2);
+    gate.open();
+    await settled();
+    expect(clock.pendingTimers).toBe(0);
+  });
+
   it("says so once, and once when it is back", async () => {
     const stop = authenticator.watch();
     await settled();
