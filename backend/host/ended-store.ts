@@ -72,7 +72,13 @@ export class EndedStore {
       if (!this.#waiting.delete(keyOf(ack))) continue;
       this.#append({ ack: { request_id: ack.request_id, attempt: ack.attempt } });
     }
-    if (this.#lines > (this.#options.compactAfterLines ?? 20_000)) this.#compact();
+    if (this.#lines <= (this.#options.compactAfterLines ?? 20_000)) return;
+    try {
+      this.#compact();
+    } catch (error) {
+      // The long file is as good as the short one; an edge that was reached must not look away for it.
+      this.#options.logger.error("the ended requests cannot be written anew", { file: this.#options.file }, error);
+    }
   }
 
   /** Unacknowledged requests, oldest first, of those edges for which `wanted` is true. */
@@ -107,7 +113,7 @@ export class EndedStore {
 
   #append(line: z.infer<typeof lineSchema>): void {
     try {
-      writeSync(this.#descriptor, `${this.#torn ? "\n" : ""}${JSON.stringify(line)}\n`);
+      writeWhole(this.#descriptor, `${this.#torn ? "\n" : ""}${JSON.stringify(line)}\n`);
       this.#torn = false;
     } catch (error) {
       // A full disk must not stop the host: the entry is still reported from memory.
@@ -179,14 +185,23 @@ export class EndedStore {
       ...[...this.#counters.values()].map((record) => JSON.stringify(record)),
     ];
     const draft = openSync(`${file}.new`, "w", 0o600);
-    writeSync(draft, lines.map((line) => `${line}\n`).join(""));
-    fsyncSync(draft);
-    closeSync(draft);
+    try {
+      writeWhole(draft, lines.map((line) => `${line}\n`).join(""));
+      fsyncSync(draft);
+    } finally {
+      closeSync(draft);
+    }
     renameSync(`${file}.new`, file);
     closeSync(this.#descriptor);
     this.#descriptor = openSync(file, "a", 0o600);
     this.#lines = lines.length;
   }
+}
+
+/** One call may write a part only, as on a disk that is nearly full; what is missing then throws at the next. */
+function writeWhole(descriptor: number, text: string): void {
+  const bytes = Buffer.from(text);
+  for (let done = 0; done < bytes.length;) done += writeSync(descriptor, bytes, done);
 }
 
 const hourOf = (entry: EndedRequest): number => Math.floor(entry.ended_at / HOUR_MS) * HOUR_MS;

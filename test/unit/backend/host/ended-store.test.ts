@@ -1,4 +1,4 @@
-import { appendFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -56,6 +56,16 @@ describe("the store of ended requests", () => {
     store = new EndedStore({ file, logger, ...(compactAfterLines === undefined ? {} : { compactAfterLines }) });
     return store;
   };
+
+  it("goes on with the long file when a short one cannot be written", () => {
+    const long = open(2);
+    mkdirSync(`${file}.new`);
+    for (const number of [1, 2, 3]) long.add(entry(number));
+    expect(() => long.acknowledge([entry(1)])).not.toThrow();
+    expect(log.join("")).toContain("cannot be written anew");
+    long.add(entry(4));
+    expect(ids(open(2))).toEqual(["req_2", "req_3", "req_4"]);
+  });
 
   it("keeps entries until they are acknowledged, oldest first, over a restart", () => {
     const first = open();
