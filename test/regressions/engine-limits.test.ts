@@ -106,6 +106,13 @@ describe("C043: an answer cut inside a character", () => {
 });
 
 describe("C045: grammars", () => {
+  it("one of many nested groups is refused and does not take the engine with it", async () => {
+    const response = await complete({ grammar: `root ::= ${"(".repeat(30_000)}"a"${")".repeat(30_000)}` });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ error: { param: "grammar" } });
+    expect((await complete({ grammar: `root ::= ${"(".repeat(900)}"a"${")".repeat(900)}` })).status).toBe(200);
+  });
+
   it("hold an answer, and bad ones are refused beside a stream that goes on", async () => {
     const running = complete({ max_tokens: 300, ignore_eos: true, stream: true });
     for (const grammar of ["root = x", "root ::= (", 'start ::= "x"', 'root ::= "a" nowhere']) {

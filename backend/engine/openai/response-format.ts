@@ -26,9 +26,17 @@ export function schemaOf(format: ResponseFormat | null | undefined): object | nu
   return format.type === "json_object" ? { type: "object" } : (format.json_schema.schema ?? { type: "object" });
 }
 
+/** The library reads a group by recursion: deep enough, it overflows the stack and ends the process. */
+const MAX_GROUPS = 1_000;
+
 /** A caller's own grammar. One that does not parse is refused here, and not while it is used. */
 export function checkedGrammar(grammar: string | null | undefined, model: NativeModel): string {
   if (grammar === null || grammar === undefined) return "";
+  // Counted wherever they stand, so that no way of writing literals hides one.
+  if (grammar.split("(").length - 1 > MAX_GROUPS) {
+    const message = `'grammar' cannot be used: it has more than ${MAX_GROUPS} opening parentheses.`;
+    throw new ApiError("invalid_value", { message, param: "grammar" });
+  }
   try {
     model.checkGrammar(grammar, "root");
     return grammar;
