@@ -17,6 +17,8 @@ export interface MessageDelta {
   readonly toolCalls: readonly ToolCallDelta[];
 }
 
+const NOTHING_NEW: MessageDelta = { text: "", reasoning: "", toolCalls: [] };
+
 const messageSchema = z.object({
   content: z.string().nullish(),
   reasoning_content: z.string().nullish(),
@@ -42,6 +44,7 @@ interface ParsedMessage {
 export class MessageTracker {
   readonly #parse: AnswerParser;
   readonly #newCallId: () => string;
+  #readLength = 0;
   #text = "";
   #reasoning = "";
   readonly #calls: { arguments: string }[] = [];
@@ -58,8 +61,11 @@ export class MessageTracker {
 
   /** `text` is the whole answer so far. */
   update(text: string): MessageDelta {
+    // Every reading goes over the whole text, so a long one is read again only when it has grown by a thousandth.
+    if (text.length - this.#readLength < Math.max(1, text.length / 1_000)) return NOTHING_NEW;
+    this.#readLength = text.length;
     const read = this.#read(text, true);
-    return read === null ? { text: "", reasoning: "", toolCalls: [] } : this.#advance(read);
+    return read === null ? NOTHING_NEW : this.#advance(read);
   }
 
   /** `cut` says that the answer ends where its token limit did. What cannot be parsed is content, word for word. */

@@ -55,8 +55,8 @@ Napi::Value ChatObject::apply(const Napi::CallbackInfo& call) {
 Napi::Value ChatObject::parse(const Napi::CallbackInfo& call) {
   return guarded(call.Env(), [&]() -> Napi::Value {
     return Napi::String::New(call.Env(),
-                             ChatTemplates::parse(textArgument(call, 0, "text"), booleanArgument(call, 1, "partial"),
-                                                  textArgument(call, 2, "parser")));
+                             templates_->parse(textArgument(call, 0, "text"), booleanArgument(call, 1, "partial"),
+                                               textArgument(call, 2, "parser")));
   });
 }
 

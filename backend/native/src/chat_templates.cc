@@ -1,6 +1,8 @@
 #include "chat_templates.h"
 
+#include <algorithm>
 #include <exception>
+#include <list>
 
 #include "chat.h"
 #include "json.h"
@@ -92,12 +94,41 @@ std::string writeParser(const common_chat_params& params, bool hasTools) {
   return parser.dump_safe();
 }
 
+common_chat_parser_params readParser(const std::string& text) {
+  const common_json saved = common_json::parse(text);
+  common_chat_parser_params params;
+  params.format = static_cast<common_chat_format>(saved.at("format").get<int>());
+  params.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+  params.generation_prompt = saved.at("generation_prompt").get<std::string>();
+  params.parse_tool_calls = saved.at("tools").get<bool>();
+  const std::string arena = saved.at("arena").get<std::string>();
+  if (!arena.empty()) params.parser.load(arena);
+  return params;
+}
+
 }  // namespace
 
 void ChatTemplates::Free::operator()(common_chat_templates* templates) const { common_chat_templates_free(templates); }
 
+struct ChatTemplates::SavedParsers {
+  static constexpr size_t kMost = 64;
+  std::list<std::pair<std::string, common_chat_parser_params>> newestFirst;
+
+  const common_chat_parser_params& at(const std::string& parser) {
+    const auto found = std::find_if(newestFirst.begin(), newestFirst.end(),
+                                    [&parser](const auto& saved) { return saved.first == parser; });
+    if (found != newestFirst.end()) {
+      newestFirst.splice(newestFirst.begin(), newestFirst, found);
+    } else {
+      newestFirst.emplace_front(parser, readParser(parser));
+      if (newestFirst.size() > kMost) newestFirst.pop_back();
+    }
+    return newestFirst.front().second;
+  }
+};
+
 ChatTemplates::ChatTemplates(std::shared_ptr<ModelHandle> model, const std::string& templateOverride)
-    : model_(std::move(model)) {
+    : model_(std::move(model)), parsers_(std::make_unique<SavedParsers>()) {
   try {
     templates_.reset(common_chat_templates_init(model_->model(), templateOverride).release());
   } catch (const std::exception& error) {
@@ -128,15 +159,7 @@ ChatPrompt ChatTemplates::apply(const std::string& request) const {
 
 std::string ChatTemplates::parse(const std::string& text, bool partial, const std::string& parser) {
   try {
-    const common_json saved = common_json::parse(parser);
-    common_chat_parser_params params;
-    params.format = static_cast<common_chat_format>(saved.at("format").get<int>());
-    params.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
-    params.generation_prompt = saved.at("generation_prompt").get<std::string>();
-    params.parse_tool_calls = saved.at("tools").get<bool>();
-    const std::string arena = saved.at("arena").get<std::string>();
-    if (!arena.empty()) params.parser.load(arena);
-    return common_chat_parse(text, partial, params).to_json_oaicompat().dump_safe();
+    return common_chat_parse(text, partial, parsers_->at(parser)).to_json_oaicompat().dump_safe();
   } catch (const std::exception& error) {
     throw NativeError(ErrorCode::TemplateFailed, error.what());
   }

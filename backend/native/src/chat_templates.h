@@ -1,5 +1,5 @@
 // Chat templates and answer parsing of libllama-common: from an OpenAI request to a prompt with its grammar, and from
-// the text of an answer back to an OpenAI message. Holds no mutable state.
+// the text of an answer back to an OpenAI message. JavaScript thread only.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ class ChatTemplates {
   /// `request` is the JSON of binding.ts. Throws `template_failed` with the library's message.
   ChatPrompt apply(const std::string& request) const;
   /// OpenAI message as JSON. Throws `template_failed` when a whole answer does not fit the format.
-  static std::string parse(const std::string& text, bool partial, const std::string& parser);
+  std::string parse(const std::string& text, bool partial, const std::string& parser);
 
  private:
   struct Free {
@@ -41,6 +41,11 @@ class ChatTemplates {
   };
   std::shared_ptr<ModelHandle> model_;
   std::unique_ptr<common_chat_templates, Free> templates_;
+
+  /// Parsers of the answers under way, newest first: a stream asks for its own at every step, and reading one back from
+  /// its text costs more than the parsing.
+  struct SavedParsers;
+  std::unique_ptr<SavedParsers> parsers_;
 };
 
 }  // namespace steerage

@@ -24,22 +24,22 @@ describe("the message of an answer", () => {
   it("grows by what is new of content, reasoning and calls", () => {
     const message = tracker({
       a: { content: "", reasoning_content: "hm" },
-      b: { content: "Sure", reasoning_content: "hm, so" },
-      c: { content: "Sure. ", reasoning_content: "hm, so", tool_calls: [call("f", '{"a"')] },
-      d: {
+      ab: { content: "Sure", reasoning_content: "hm, so" },
+      abc: { content: "Sure. ", reasoning_content: "hm, so", tool_calls: [call("f", '{"a"')] },
+      abcd: {
         content: "Sure. ",
         reasoning_content: "hm, so",
         tool_calls: [call("f", '{"a": 1}'), call("g", "{}", "own_id")],
       },
     });
     expect(message.update("a")).toEqual({ ...nothing, reasoning: "hm" });
-    expect(message.update("b")).toEqual({ ...nothing, text: "Sure", reasoning: ", so" });
-    expect(message.update("c")).toEqual({
+    expect(message.update("ab")).toEqual({ ...nothing, text: "Sure", reasoning: ", so" });
+    expect(message.update("abc")).toEqual({
       ...nothing,
       text: ". ",
       toolCalls: [{ index: 0, id: "call_1", name: "f", arguments: '{"a"' }],
     });
-    expect(message.end("d", false).toolCalls).toEqual([
+    expect(message.end("abcd", false).toolCalls).toEqual([
       { index: 0, arguments: ": 1}" },
       { index: 1, id: "own_id", name: "g", arguments: "{}" },
     ]);
@@ -77,11 +77,26 @@ describe("the message of an answer", () => {
     expect(broken.end("<call>", false)).toEqual({ ...nothing, text: "<call>" });
   });
 
+  it("is not read anew until there is something new, and long ones not for every token", () => {
+    const read: number[] = [];
+    const message = new MessageTracker(
+      (text) => {
+        read.push(text.length);
+        return JSON.stringify({ content: text });
+      },
+      () => "",
+    );
+    let told = "";
+    for (const length of [1, 1, 2, 5_000, 5_003, 5_006, 5_009]) told += message.update("x".repeat(length)).text;
+    expect(read).toEqual([1, 2, 5_000, 5_006]);
+    expect(told + message.end("x".repeat(5_009), false).text).toBe("x".repeat(5_009));
+  });
+
   it("takes nothing back when a later reading contradicts an earlier one", () => {
-    const message = tracker({ a: { content: "abc" }, b: { content: "x" }, c: { content: "abcd" } });
+    const message = tracker({ a: { content: "abc" }, ab: { content: "x" }, "ab c": { content: "abcd" } });
     expect(message.update("a").text).toBe("abc");
-    expect(message.update("b")).toEqual(nothing);
-    expect(message.update("never seen")).toEqual(nothing);
-    expect(message.update("c").text).toBe("d");
+    expect(message.update("ab")).toEqual(nothing);
+    expect(message.update("ab ")).toEqual(nothing);
+    expect(message.update("ab c").text).toBe("d");
   });
 });
