@@ -24,6 +24,11 @@ export interface FleetDeps {
 /** A host that could not be connected to is tried again after this, should its reports not arrive though it lives. */
 const RETRY_UNREACHABLE_MS = 30_000;
 
+interface HeardHost extends HostRecord {
+  /** By the monotonic clock, since silence is a duration. */
+  readonly heardAtMs: number;
+}
+
 interface PoolView {
   readonly replicas: ReplicaDigest[];
   readonly saes: AttachedSae[];
@@ -42,11 +47,13 @@ export class InProcessFleet implements Fleet {
   readonly #logger: Logger;
   readonly #coordinator: Pick<Coordinator, "update">;
   readonly #settings: FleetSettings;
-  readonly #hosts = new Map<string, HostRecord>();
+  readonly #hosts = new Map<string, HeardHost>();
   /** Hosts of an earlier life of this edge that have not reported to this one. */
   readonly #remembered = new Map<string, Report>();
   readonly #memory: FleetMemory | null;
+  /** Wall time, for what is remembered; and monotonic, to measure from. */
   readonly #startedAtMs: number;
+  readonly #beganAtMs: number;
   readonly #lost = new Set<string>();
   readonly #scraped = new Map<string, ScrapedEndpoint>();
   readonly #silent = new Set<string>();
@@ -68,6 +75,7 @@ export class InProcessFleet implements Fleet {
     this.#settings = settings;
     this.#memory = memory ?? null;
     this.#startedAtMs = clock.nowMs();
+    this.#beganAtMs = clock.monotonicMs();
     for (const report of memory?.known ?? []) this.#remembered.set(report.host, report);
     this.#rebuild();
     void this.#push();
@@ -76,10 +84,15 @@ export class InProcessFleet implements Fleet {
 
   accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">> {
     const known = this.#hosts.get(report.host);
-    if (isNewer(report, known)) {
+    // A host whose clock was set back starts with a lower epoch; it must not stay unheard when the former life is over.
+    if (isNewer(report, known) || (this.#silent.has(report.host) && report.epoch !== known?.report.epoch)) {
       if (known === undefined || known.report.epoch !== report.epoch)
         this.#logger.info("host reports", { host: report.host, epoch: report.epoch, url: report.url });
-      this.#hosts.set(report.host, { report, receivedAtMs: this.#clock.nowMs() });
+      this.#hosts.set(report.host, {
+        report,
+        receivedAtMs: this.#clock.nowMs(),
+        heardAtMs: this.#clock.monotonicMs(),
+      });
       this.#remembered.delete(report.host);
       this.#lost.delete(report.host);
       this.#silent.delete(report.host);
@@ -104,7 +117,7 @@ export class InProcessFleet implements Fleet {
     if (this.#hosts.get(host)?.report.epoch !== epoch) return false;
     if (!this.#unreachableUntilMs.has(host)) {
       this.#logger.warn("host cannot be connected to: it gets no work until it reports again", { host });
-      this.#unreachableUntilMs.set(host, this.#clock.nowMs() + RETRY_UNREACHABLE_MS);
+      this.#unreachableUntilMs.set(host, this.#clock.monotonicMs() + RETRY_UNREACHABLE_MS);
       this.#rebuild();
       await this.#push();
       this.#scheduleSweep();
@@ -117,7 +130,7 @@ export class InProcessFleet implements Fleet {
   }
 
   settling(): Promise<boolean> {
-    const sinceStartMs = this.#clock.nowMs() - this.#startedAtMs;
+    const sinceStartMs = this.#clock.monotonicMs() - this.#beganAtMs;
     const knowsNothing = this.#models.length === 0 && this.#hosts.size === 0;
     return Promise.resolve(knowsNothing && sinceStartMs < this.#settings.unreachableAfterMs);
   }
@@ -243,21 +256,21 @@ export class InProcessFleet implements Fleet {
   #scheduleSweep(): void {
     this.#cancelSweep();
     const { unreachableAfterMs, lostAfterMs } = this.#settings;
-    let next = this.#remembered.size > 0 ? this.#startedAtMs + lostAfterMs : Infinity;
-    for (const [host, { receivedAtMs }] of this.#hosts) {
-      if (!this.#silent.has(host)) next = Math.min(next, receivedAtMs + unreachableAfterMs);
-      if (!this.#lost.has(host)) next = Math.min(next, receivedAtMs + lostAfterMs);
+    let next = this.#remembered.size > 0 ? this.#beganAtMs + lostAfterMs : Infinity;
+    for (const [host, { heardAtMs }] of this.#hosts) {
+      if (!this.#silent.has(host)) next = Math.min(next, heardAtMs + unreachableAfterMs);
+      if (!this.#lost.has(host)) next = Math.min(next, heardAtMs + lostAfterMs);
     }
     for (const untilMs of this.#unreachableUntilMs.values()) next = Math.min(next, untilMs);
     if (next === Infinity) return;
-    this.#cancelSweep = this.#clock.after(Math.max(1, next - this.#clock.nowMs()), () => this.#sweep());
+    this.#cancelSweep = this.#clock.after(Math.max(1, next - this.#clock.monotonicMs()), () => this.#sweep());
   }
 
   #sweep(): void {
-    const nowMs = this.#clock.nowMs();
+    const nowMs = this.#clock.monotonicMs();
     const { unreachableAfterMs, lostAfterMs } = this.#settings;
-    for (const [host, { receivedAtMs }] of this.#hosts) {
-      const silentMs = nowMs - receivedAtMs;
+    for (const [host, { heardAtMs }] of this.#hosts) {
+      const silentMs = nowMs - heardAtMs;
       if (silentMs >= unreachableAfterMs && !this.#silent.has(host)) {
         this.#silent.add(host);
         this.#logger.warn("host is silent", { host, silentMs });
@@ -269,7 +282,7 @@ export class InProcessFleet implements Fleet {
     }
     for (const [host, untilMs] of this.#unreachableUntilMs) if (untilMs <= nowMs) this.#unreachableUntilMs.delete(host);
     // Who has not come back by now has probably left for good.
-    if (nowMs - this.#startedAtMs >= lostAfterMs) this.#remembered.clear();
+    if (nowMs - this.#beganAtMs >= lostAfterMs) this.#remembered.clear();
     this.#rebuild();
     if (this.#shapeChanged()) void this.#push();
     this.#scheduleSweep();

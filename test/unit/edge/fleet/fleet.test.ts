@@ -174,6 +174,27 @@ describe("the fleet", () => {
     expect((await fleet.models())[0]?.readyReplicas).toBe(0);
   });
 
+  it("hears a host whose clock was set back, once its former life is silent", async () => {
+    const { fleet, clock } = bench();
+    await fleet.accept(report({ epoch: 9 }));
+    await fleet.accept(report({ epoch: 5 }));
+    expect(await fleet.hosts()).toMatchObject([{ epoch: 9 }]);
+    clock.advance(10_000);
+    await fleet.accept(report({ epoch: 5 }));
+    expect(await fleet.hosts()).toMatchObject([{ epoch: 5 }]);
+  });
+
+  it("judges silence by time that passed, not by steps of the wall clock", async () => {
+    const { fleet, clock } = bench();
+    await fleet.accept(report());
+    clock.stepWall(3_600_000);
+    clock.advance(9_999);
+    expect(await fleet.resolve("tiny")).toMatchObject({ readyReplicas: 1 });
+    clock.stepWall(-7_200_000);
+    clock.advance(1);
+    expect(await fleet.resolve("tiny")).toMatchObject({ readyReplicas: 0 });
+  });
+
   it("gives up a host that has been silent for long, until it reports again", async () => {
     const { fleet, told, clock } = bench();
     await fleet.accept(report());
