@@ -279,6 +279,14 @@ describe("refusals", () => {
     expect(engine.log.join("\n")).toContain("non_finite_logits: scripted failure");
     expect((await chat({})).status).toBe(200);
   });
+
+  it("for several choices are told and logged once, though one failure ends all of them", async () => {
+    const linesBefore = engine.log.length;
+    context().failNext = "decode_failed";
+    expect((await chat({ n: 2 })).status).toBe(500);
+    const lines = engine.log.slice(linesBefore).filter((line) => line.includes('"level":"error"'));
+    expect(lines).toEqual([expect.stringContaining("decode_failed: scripted failure")]);
+  });
 });
 
 describe("a context that cannot be opened as asked", () => {

@@ -47,6 +47,7 @@ class GenerationAnswer {
   readonly #tickets: TaskTicket[] = [];
   /** Why no further choice is computed. */
   #failure: ApiError | null = null;
+  #finished = false;
 
   constructor(plan: GenerationPlan, exchange: Exchange, deps: GenerationDeps, done: () => void) {
     this.#plan = plan;
@@ -114,6 +115,9 @@ class GenerationAnswer {
   }
 
   #finish(): void {
+    // Cancelling the rest may have ended the last of them already, inside the call that ended the first.
+    if (this.#finished) return;
+    this.#finished = true;
     const accounts = this.#choices.flatMap(({ account }) => (account === null ? [] : [account]));
     const sum = (count: (account: TaskAccount) => number): number =>
       accounts.reduce((total, account) => total + count(account), 0);
