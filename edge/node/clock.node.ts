@@ -1,12 +1,12 @@
 import { performance } from "node:perf_hooks";
-import type { Clock } from "../../shared/time/clock.ts";
+import { LONGEST_TIMER_MS, type Clock } from "../../shared/time/clock.ts";
 
 /** The system's time. */
 export const nodeClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => performance.now(),
   after(delayMs, fire) {
-    const timer = setTimeout(fire, delayMs);
+    const timer = setTimeout(fire, Math.min(delayMs, LONGEST_TIMER_MS));
     return () => clearTimeout(timer);
   },
 };
@@ -26,10 +26,13 @@ export class ClosableClock implements Clock {
 
   after(delayMs: number, fire: () => void): () => void {
     if (this.#closed) return () => undefined;
-    const timer = setTimeout(() => {
-      this.#timers.delete(timer);
-      fire();
-    }, delayMs);
+    const timer = setTimeout(
+      () => {
+        this.#timers.delete(timer);
+        fire();
+      },
+      Math.min(delayMs, LONGEST_TIMER_MS),
+    );
     this.#timers.add(timer);
     return () => {
       this.#timers.delete(timer);

@@ -96,7 +96,8 @@ export class FileJournal implements Journal {
   async sync(): Promise<void> {
     this.writeOut();
     if (this.#failure !== null) throw this.#failure;
-    for (const fd of this.#ended.splice(0)) {
+    // One at a time: what a disk that refuses leaves is taken up by the next sync.
+    for (let fd = this.#ended.shift(); fd !== undefined; fd = this.#ended.shift()) {
       try {
         await fdatasyncOf(fd);
       } finally {

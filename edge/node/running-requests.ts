@@ -1,3 +1,5 @@
+import { LONGEST_TIMER_MS } from "../../shared/time/clock.ts";
+
 /** Counts what runs, so that a process on its way out knows when it is done. */
 export class RunningRequests {
   #running = 0;
@@ -31,7 +33,7 @@ export class RunningRequests {
         resolve(idle);
       };
       const giveUp = (): void => end(false);
-      const timer = setTimeout(giveUp, limitMs);
+      const timer = setTimeout(giveUp, Math.min(limitMs, LONGEST_TIMER_MS));
       signal?.addEventListener("abort", giveUp, { once: true });
       this.#whenIdle.push(() => end(true));
     });
