@@ -295,9 +295,11 @@ describe("activations along a stream", () => {
 
   it("come token by token, each once, and are the rows of the whole answer", async () => {
     const asked = { sae_id: "demo-l1", features: [SEA, 3], positions: "all" };
-    const whole = await chat({ ...story("live rows"), return_sae_activations: asked });
+    // Long enough that even a busy machine does not join all of it into one chunk.
+    const long = { ...story("live rows"), max_tokens: 400 };
+    const whole = await chat({ ...long, return_sae_activations: asked });
     const expected = z.object({ activations: activationResultSchema }).parse(whole.answer["steerage"]).activations;
-    const chunks = await streamed({ return_sae_activations: { ...asked, stream: true } });
+    const chunks = await streamed({ ...long, return_sae_activations: { ...asked, stream: true } });
     const told = chunks.flatMap(({ steerage }) => steerage?.activations ?? []);
     // How many steps one chunk joins depends on the machine.
     expect(told.length).toBeGreaterThan(1);
