@@ -116,7 +116,9 @@ export class Relay implements UpstreamHandler {
       return;
     }
     const mismatch = isEventStream ? !this.#options.isStream : this.#answer.startedAs === "stream";
-    if (mismatch) {
+    // It was asked for none: neither could the usage be read, nor does the client know what it gets.
+    const isEncoded = (headers["content-encoding"] ?? "identity") !== "identity";
+    if (mismatch || isEncoded) {
       this.#fail("upstream_error");
       return;
     }
@@ -129,8 +131,11 @@ export class Relay implements UpstreamHandler {
     } else {
       this.#firstTokenTimer.stop();
       this.#phase = "whole";
-      if (this.#options.isStream) this.#headTimer.stop();
-      const length = headers["content-encoding"] === undefined ? headers["content-length"] : undefined;
+      if (this.#options.isStream) {
+        this.#headTimer.stop();
+        this.#idleTimer.set(this.#options.timeouts.idleMs);
+      }
+      const length = headers["content-length"];
       this.#answer.startWhole(status, {
         "content-type": headers["content-type"] ?? "application/json",
         ...(length === undefined ? {} : { "content-length": length }),
@@ -143,8 +148,7 @@ export class Relay implements UpstreamHandler {
       case "stream":
         return this.#onStreamData(chunk);
       case "whole":
-        this.#wholeTap.push(chunk);
-        return this.#write(chunk);
+        return this.#onWholeData(chunk);
       case "refusal":
         if (this.#refusal?.push(chunk) === false) this.#refused();
         return true;
@@ -220,6 +224,14 @@ export class Relay implements UpstreamHandler {
     return room;
   }
 
+  #onWholeData(chunk: Uint8Array): boolean {
+    this.#wholeTap.push(chunk);
+    const room = this.#write(chunk);
+    // Instead of the stream that was asked for; otherwise the limit on the generation goes on.
+    if (room && this.#options.isStream) this.#idleTimer.set(this.#options.timeouts.idleMs);
+    return room;
+  }
+
   /** Lets the tap read, hands on what is left, and acts when the stream said how it ends. False: no room. */
   #pass(read: () => string): boolean {
     let out: string;
@@ -262,7 +274,8 @@ export class Relay implements UpstreamHandler {
   #roomAgain(): void {
     this.#stallTimer.stop();
     if (this.#phase === "over") return;
-    if (this.#firstTokenAtMs !== null) this.#idleTimer.set(this.#options.timeouts.idleMs);
+    const isUnasked = this.#phase === "whole" && this.#options.isStream;
+    if (this.#firstTokenAtMs !== null || isUnasked) this.#idleTimer.set(this.#options.timeouts.idleMs);
     this.#exchange?.resume();
   }
 

@@ -111,4 +111,28 @@ describe("the relay", () => {
     expect((await result).refusal?.body.error.code).toBe("upstream_error");
     expect(machine.aborted).toBe(true);
   });
+
+  it("gives up a whole answer instead of a stream that stands still, however slow the client was", async () => {
+    const { writer, result, machine, clock } = begun();
+    machine.headers(200, { "content-type": "application/json" });
+    clock.advance(29_000);
+    writer.room = false;
+    machine.text("{");
+    clock.advance(50_000);
+    expect(machine.aborted).toBe(false);
+    writer.drain();
+    clock.advance(29_999);
+    expect(machine.aborted).toBe(false);
+    clock.advance(1);
+    expect((await result).refusal?.body.error.code).toBe("idle_timeout");
+    expect(machine.aborted).toBe(true);
+  });
+
+  it.each(["application/json", "text/event-stream"])("passes on no %s that is encoded", async (type) => {
+    const { writer, result, machine } = begun();
+    machine.headers(200, { "content-type": type, "content-encoding": "gzip" });
+    expect((await result).refusal?.body.error.code).toBe("upstream_error");
+    expect(machine.aborted).toBe(true);
+    expect(writer.started).toBe(false);
+  });
 });
