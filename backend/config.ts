@@ -102,7 +102,9 @@ export const hostConfigSchema = z.strictObject({
     .default(".steerage/host")
     .describe("Folder for ended requests and edge keys; relative to this file."),
   heartbeat_interval: duration("1s").describe("Time between reports when nothing changes."),
-  reconnect_base: duration("500ms").describe("First delay after a report could not be delivered; it doubles."),
+  reconnect_base: duration("500ms").describe(
+    "First delay after a report could not be delivered; it doubles, at a refused connection only after ten seconds.",
+  ),
   reconnect_max: duration("30s").describe("Longest delay between such tries."),
   labels: z.record(z.string(), z.string()).default({}).describe("Labels of this host, for placement and pages."),
   slots: slots.default(8).describe("Requests that a model computes at the same time."),
