@@ -1,6 +1,7 @@
 import type { Logger } from "../shared/logging/logger.ts";
 import type { RandomBytes } from "../shared/ids.ts";
 import type { Clock } from "../shared/time/clock.ts";
+import type { RequestDecision } from "./dispatch/decision-log.ts";
 import type { InferenceRequest } from "./dispatch/inference-request.ts";
 import type { SaeAnswer, SaeCall } from "./dispatch/sae-calls.ts";
 import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
@@ -76,6 +77,8 @@ export interface EdgeDeps {
   readonly callSae: (call: SaeCall) => Promise<SaeAnswer>;
   /** Null where a model has no price of its own and there is no default. */
   readonly priceOf: (model: string) => Price | null;
+  /** Why a request of a project went where it went; null when that is not known (any more). */
+  readonly decisionOf?: (requestId: string, project: string) => RequestDecision | null;
   readonly metrics: EdgeMetrics;
   readonly metricsSources: MetricsSources;
   /** Shutting down: running requests finish, new ones are refused. */

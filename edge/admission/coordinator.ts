@@ -132,6 +132,7 @@ export class InProcessCoordinator implements Coordinator {
             expiresAtMs: this.#clock.nowMs() + this.#settings.claimTtlMs,
           },
           queuedMs: decision.queuedMs,
+          why: decision.why,
         });
         return;
       case "cancelled":

@@ -1,6 +1,7 @@
 import type {
   AdmitRequest,
   ClaimResult,
+  GrantReason,
   PoolDigest,
   PoolStats,
   QueueProspect,
@@ -8,9 +9,9 @@ import type {
   UsedTokens,
 } from "../ports/coordinator.ts";
 import { inFlightOf, type Candidate } from "../routing/candidate.ts";
-import { choose, servable, type NotServable, type PickState } from "../routing/pick.ts";
+import { choose, servable, type NotServable, type PickHints, type PickState } from "../routing/pick.ts";
 import { PrefixIndex } from "../routing/prefix-index.ts";
-import { workOf } from "../routing/score.ts";
+import { secondsOf, workOf } from "../routing/score.ts";
 import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
 import { Claims, type HeldClaim } from "./claims.ts";
 import { DrainRate, retryAfterSeconds } from "./drain-rate.ts";
@@ -41,6 +42,7 @@ export type AdmissionDecision = { readonly requestId: string } & (
       readonly claimId: string;
       readonly target: ReplicaTarget;
       readonly queuedMs: number;
+      readonly why: GrantReason;
     }
   | { readonly kind: "cancelled" }
   | {
@@ -53,6 +55,8 @@ export type AdmissionDecision = { readonly requestId: string } & (
 
 /** Taken as the time that one slot takes for a request, in a pool that has not given back any yet. */
 const UNKNOWN_INTERVAL_MS = 2_000;
+/** Replicas named in the reason of a grant. */
+const MOST_EXPLAINED = 8;
 /** A generated token weighs this much of a read one between projects. */
 const OUTPUT_WEIGHT = 2;
 
@@ -231,7 +235,8 @@ export class PoolAdmission {
         blocked.add(requirementKey);
         continue;
       }
-      this.#grant(entry, key, nowMs, decisions);
+      const free = found.kind === "servable" ? found.free : [];
+      this.#grant(entry, { key, why: this.#why(request.band, { candidates, free }, hints, nowMs) }, nowMs, decisions);
       candidates = this.#replicas.refreshed(candidates, key, nowMs);
     }
   }
@@ -271,7 +276,31 @@ export class PoolAdmission {
     return { nowMs, turn: this.#turn, settings: this.#settings, ignoreRoom: !this.#settings.enabled };
   }
 
-  #grant(entry: WaitingEntry, replicaKey: string, nowMs: number, decisions: AdmissionDecision[]): void {
+  #why(
+    band: string,
+    { candidates, free }: { readonly candidates: readonly Candidate[]; readonly free: readonly Candidate[] },
+    hints: PickHints,
+    nowMs: number,
+  ): GrantReason {
+    const scored = free.map((candidate) => ({
+      replica: candidate.key,
+      seconds: secondsOf(candidate, hints.work, this.#settings),
+      matchedBytes: hints.affinity.matched.get(candidate.key) ?? 0,
+    }));
+    return {
+      band,
+      saturation: poolSaturation(candidates, this.#settings, nowMs),
+      ceiling: this.#queue.bandOf(band).settings.saturationCeiling,
+      candidates: scored.toSorted((left, right) => left.seconds - right.seconds).slice(0, MOST_EXPLAINED),
+    };
+  }
+
+  #grant(
+    entry: WaitingEntry,
+    { key: replicaKey, why }: { readonly key: string; readonly why: GrantReason },
+    nowMs: number,
+    decisions: AdmissionDecision[],
+  ): void {
     const book = this.#replicas.get(replicaKey);
     if (book === undefined) return;
     const { requestId, attempt, project, band: bandName, inputTokens, outputTokens, prefix } = entry.request;
@@ -297,6 +326,7 @@ export class PoolAdmission {
       claimId,
       target: book.digest.target,
       queuedMs: Math.max(0, nowMs - entry.arrivedAtMs),
+      why,
     });
   }
 

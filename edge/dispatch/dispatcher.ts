@@ -1,6 +1,7 @@
 import type { OnSettled } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { InferenceRequest } from "./inference-request.ts";
+import { DecisionLog, type RequestDecision } from "./decision-log.ts";
 import { RequestRun } from "./request-run.ts";
 import { Reservations } from "./reservations.ts";
 import { RetryBudgets } from "./retry-budget.ts";
@@ -11,6 +12,7 @@ export class Dispatcher {
   readonly #deps: DispatcherDeps;
   readonly #reservations: Reservations;
   readonly #retries = new RetryBudgets();
+  readonly #decisions = new DecisionLog();
 
   constructor(deps: DispatcherDeps) {
     this.#deps = deps;
@@ -22,7 +24,7 @@ export class Dispatcher {
   async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
     await new RequestRun(
       this.#deps,
-      { reservations: this.#reservations, retries: this.#retries },
+      { reservations: this.#reservations, retries: this.#retries, decisions: this.#decisions },
       request,
       writer,
     ).run();
@@ -31,6 +33,11 @@ export class Dispatcher {
   /** The ledger's listener: reservations of attempts that were cut are settled by the machine's exact count. */
   get onSettled(): OnSettled {
     return this.#reservations.onSettled;
+  }
+
+  /** Why a request of this project went where it went; null when that is not known (any more). */
+  decisionOf(requestId: string, project: string): RequestDecision | null {
+    return this.#decisions.find(requestId, project, this.#deps.clock.monotonicMs());
   }
 
   /** Reservations that wait for a machine's report. */

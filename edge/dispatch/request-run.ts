@@ -2,7 +2,7 @@ import { ApiError, toApiError } from "../../shared/errors/api-error.ts";
 import { REQUEST_ID_HEADER, ROUTE_HEADER } from "../../shared/protocol/headers.ts";
 import { hashOfReceipt } from "../../shared/steering/receipt.ts";
 import { scopesOf } from "../limits/scopes.ts";
-import type { AdmitDecision, ReplicaTarget, UsedTokens } from "../ports/coordinator.ts";
+import type { AdmitDecision, GrantReason, ReplicaTarget, UsedTokens } from "../ports/coordinator.ts";
 import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
@@ -11,6 +11,7 @@ import { endedAttempt } from "./attempt-account.ts";
 import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./bounds.ts";
 import { ClientAnswer } from "./client-answer.ts";
 import { headerText } from "./header-text.ts";
+import type { DecisionLog } from "./decision-log.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { QueueProgress } from "./queue-progress.ts";
@@ -29,6 +30,7 @@ const FAILED_RETRY_AFTER_SECONDS = 30;
 interface MadeAttempt {
   readonly target: ReplicaTarget;
   readonly result: RelayResult;
+  readonly why: GrantReason | null;
 }
 
 /** How a request ended before or after its attempts; what is told to the client comes last. */
@@ -41,6 +43,7 @@ interface Ending {
 export interface SharedState {
   readonly reservations: Reservations;
   readonly retries: RetryBudgets;
+  readonly decisions: DecisionLog;
 }
 
 /** One request from its limits to its last byte. Everything it takes is given back on every way out. */
@@ -48,6 +51,7 @@ export class RequestRun {
   readonly #deps: DispatcherDeps;
   readonly #reservations: Reservations;
   readonly #retries: RetryBudgets;
+  readonly #decisions: DecisionLog;
   readonly #request: InferenceRequest;
   readonly #writer: ResponseWriter;
   readonly #answer: ClientAnswer;
@@ -69,6 +73,7 @@ export class RequestRun {
     this.#deps = deps;
     this.#reservations = shared.reservations;
     this.#retries = shared.retries;
+    this.#decisions = shared.decisions;
     this.#request = request;
     this.#writer = writer;
     this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
@@ -106,6 +111,7 @@ export class RequestRun {
     } finally {
       cancelTotal();
       const { ttftMs, tpotMs } = this.#pace();
+      this.#keepDecision(outcome);
       metrics.requestEnded({ model: this.#request.model.id, outcome, ttftMs, tpotMs });
     }
   }
@@ -174,7 +180,7 @@ export class RequestRun {
       } finally {
         held.release(result?.claimResult ?? "cancelled", result?.busyForMs ?? null, this.#usedBy(result));
       }
-      this.#attempts.push({ target: claim.target, result });
+      this.#attempts.push({ target: claim.target, result, why: decision.why ?? null });
       if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
       if (result.kind === "completed" || result.kind === "cancelled") return { outcome: result.kind, refusal: null };
       this.#logFailure(claim.target, attempt, result);
@@ -184,6 +190,19 @@ export class RequestRun {
         return { outcome: result.expired ? "expired" : "failed", refusal: result.refusal };
       tried.push(claim.target.key);
     }
+  }
+
+  #keepDecision(outcome: RequestOutcome): void {
+    const { requestId, principal, model, band } = this.#request;
+    const attempts = this.#attempts.map(({ target, result, why }) => ({
+      replica: target.key,
+      why,
+      failure: result.kind === "failed" ? (result.refusal?.body.error.code ?? "failed") : null,
+    }));
+    this.#decisions.add(
+      { requestId, project: principal.project, model: model.id, band, queueMs: this.#queueMs, outcome, attempts },
+      this.#deps.clock.monotonicMs(),
+    );
   }
 
   #mayTryAgain(attempt: number): boolean {

@@ -7,6 +7,7 @@ import { landingRoute } from "./routes/landing.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelListRoute, modelRoute } from "./routes/models.ts";
 import { REPORTS_PATH, reportsRoute } from "./routes/reports.ts";
+import { requestRoute } from "./routes/requests.ts";
 import { saeListRoute, saeRoute } from "./routes/saes.ts";
 
 export interface Route {
@@ -28,6 +29,7 @@ export function publicRoutes(deps: EdgeDeps): readonly Route[] {
     { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
     { method: "GET", path: "/v1/models", access: "key", takesWork: false, answer: modelListRoute(deps) },
     { method: "GET", path: "/v1/models/:id{.+}", access: "key", takesWork: false, answer: modelRoute(deps) },
+    { method: "GET", path: "/requests/:id", access: "key", takesWork: false, answer: requestRoute(deps) },
     { method: "GET", path: "/v1/saes", access: "key", takesWork: false, answer: saeListRoute(deps) },
     { method: "GET", path: "/v1/saes/:place{.+}", access: "key", takesWork: true, answer: saeRoute(deps) },
     { method: "POST", path: "/v1/saes/:place{.+}", access: "key", takesWork: true, answer: saeRoute(deps) },

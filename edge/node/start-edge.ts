@@ -162,6 +162,7 @@ async function assemble(
     signer,
     dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
+    decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),
     priceOf: (model) => settings.priceOf(config, model),
     metrics,
     metricsSources: {

@@ -93,8 +93,23 @@ export interface Claim {
   readonly expiresAtMs: number;
 }
 
+/** Why a request went where it went, as things stood then. */
+export interface GrantReason {
+  readonly band: string;
+  readonly saturation: number;
+  readonly ceiling: number;
+  /** Replicas with room, the best first; not more than a few. */
+  readonly candidates: readonly {
+    readonly replica: string;
+    /** Until it would be done with this request too. */
+    readonly seconds: number;
+    /** Bytes of the prompt that it is believed to know. */
+    readonly matchedBytes: number;
+  }[];
+}
+
 export type AdmitDecision =
-  | { readonly kind: "claimed"; readonly claim: Claim; readonly queuedMs: number }
+  | { readonly kind: "claimed"; readonly claim: Claim; readonly queuedMs: number; readonly why?: GrantReason }
   | { readonly kind: "cancelled" }
   | {
       readonly kind: "refused";

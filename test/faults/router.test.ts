@@ -211,6 +211,28 @@ describe("C118: all slots and the queue are full", () => {
   });
 });
 
+describe("why a request went where it went", () => {
+  it("is told to its own project and to nobody else", async () => {
+    const [one] = await machines(1);
+    const edge = await edgeFor([one?.url ?? ""]);
+    const answer = await ask(edge, { "x-steerage-band": "interactive" });
+    await answer.text();
+    const id = answer.headers.get("x-request-id") ?? "";
+    const look = (path: string, key = edge.key) =>
+      fetch(`${edge.origin}/requests/${path}`, { headers: { authorization: `Bearer ${key}` } });
+    expect(await (await look(id)).json()).toMatchObject({
+      object: "request",
+      id,
+      model: "m",
+      band: "interactive",
+      outcome: "completed",
+      attempts: [{ replica: "e1/m", failure: null, why: { ceiling: 1, candidates: [{ replica: "e1/m" }] } }],
+    });
+    expect((await look("req_unknown")).status).toBe(404);
+    expect((await look(id, "sk-st-wrong")).status).toBe(401);
+  });
+});
+
 describe("static endpoints that tell their load", () => {
   it("get less while others fill them", async () => {
     const [full, free] = await machines(2);
