@@ -38,9 +38,10 @@ function endOfLastEvent(bytes: Buffer): number {
   return 0;
 }
 
+/** Only at the start of a line: an answer may well contain those letters. */
 function countOf(bytes: Buffer): number {
   let count = 0;
   for (let at = bytes.indexOf(DATA_OBJECT); at !== -1; at = bytes.indexOf(DATA_OBJECT, at + DATA_OBJECT.length))
-    count++;
+    if (at === 0 || bytes[at - 1] === LF) count++;
   return count;
 }

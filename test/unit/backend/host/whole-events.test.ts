@@ -23,6 +23,11 @@ describe("the filter of whole events", () => {
     }
   });
 
+  it("counts events, not what an answer says of events", () => {
+    const event = `data: ${JSON.stringify({ text: "a stream is data: {} and data: {}" })}\n\n`;
+    expect(new WholeEventFilter().push(Buffer.from(event + event)).events).toBe(2);
+  });
+
   it("holds an unfinished event back, and gives it out only when asked", () => {
     const filter = new WholeEventFilter();
     expect(filter.push(Buffer.from("data: {")).bytes).toHaveLength(0);
