@@ -56,6 +56,14 @@ describe("what a template or a schema library refuses", () => {
     expect(error.message).not.toMatch(/\n|exception|conversion failed/u);
   });
 
+  it("a tool's schema is refused in one clean line too", async () => {
+    const tool = { type: "function", function: { name: "look", parameters: { properties: { a: { type: "foo" } } } } };
+    const error = await refusalOf({ tools: [tool] });
+    expect(error).toMatchObject({ code: "invalid_value", param: "tools[0].function.parameters" });
+    expect(error.message).toContain("Unrecognized schema");
+    expect(error.message).not.toMatch(/\n|exception|conversion failed/u);
+  });
+
   it("a property may be called like a member of schemas", async () => {
     const schema = { type: "object", properties: { enum: { type: "boolean" } }, required: ["enum"] };
     expect((await chat(withSchema(schema))).status).toBe(200);

@@ -2,6 +2,7 @@ import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { ToolChoice, ToolDefinition } from "../../../shared/openai/tools.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
+import { plainWords } from "../openai/library-words.ts";
 
 /** The tools that one answer may or must call. */
 export interface ToolUse {
@@ -63,7 +64,7 @@ function checkSchema(schema: Readonly<Record<string, unknown>>, param: string, m
     model.checkGrammar(model.grammarFromSchema(JSON.stringify(schema)), "root");
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
-    const why = thrown instanceof Error ? thrown.message : "";
+    const why = plainWords(thrown instanceof Error ? thrown.message : "");
     throw new ApiError("invalid_value", {
       message: `'${param}' cannot be turned into a grammar: ${why}`,
       param,
