@@ -24,16 +24,28 @@ export interface OpenStoreOptions {
   readonly authToken?: string | undefined;
   readonly clock: Clock;
   readonly logger: Logger;
+  /** How long a server may take for one exchange; 20 s when not given. */
+  readonly serverTimeoutMs?: number;
 }
 
 export type ClosableStore = Store & { close(): Promise<void> };
 
 /** Migrations hold the lock for as long as they take, and there is nothing else to do meanwhile. */
 const MIGRATION_LOCK_TIMEOUT_MS = 30_000;
+/** A migration is one exchange, however large the database. */
+const MIGRATION_SERVER_TIMEOUT_MS = 600_000;
+
+/** `fetch` itself would wait minutes for a server that has stopped to answer, and news of revoked keys with it. */
+const SERVER_TIMEOUT_MS = 20_000;
 
 function connectServer(options: OpenStoreOptions): Client {
-  const { databaseUrl: url, authToken } = options;
-  return createClient({ url, intMode: "bigint", ...(authToken === undefined ? {} : { authToken }) });
+  const { databaseUrl: url, authToken, serverTimeoutMs = SERVER_TIMEOUT_MS } = options;
+  return createClient({
+    url,
+    intMode: "bigint",
+    ...(authToken === undefined ? {} : { authToken }),
+    fetch: (request: Request) => fetch(request, { signal: AbortSignal.timeout(serverTimeoutMs) }),
+  });
 }
 
 /** Migrates and opens the store of a running edge; an embedded file is worked on in a thread of its own. */
@@ -67,7 +79,10 @@ export async function migrateDatabase(
   let client: Client | null = null;
   try {
     if (file !== null) await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-    const opened = file === null ? connectServer(options) : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
+    const opened =
+      file === null
+        ? connectServer({ ...options, serverTimeoutMs: MIGRATION_SERVER_TIMEOUT_MS })
+        : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
     client = opened;
     const report = await migrate(opened, migrations ?? (await readMigrations()), {
       nowMs: options.clock.nowMs(),
