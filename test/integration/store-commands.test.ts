@@ -81,6 +81,7 @@ describe("the operator's commands", () => {
     [["keys", "dance"], "dance"],
     [["hosts", "enroll", "../x"], "is not a name"],
     [["hosts", "revoke", "nobody"], "there is no host 'nobody'"],
+    [["hosts", "revoke", `sk-host-${"s".repeat(43)}`], "there is no host 'sk-host-...'"],
     [["usage", "export", "--format", "xml"], "xml"],
     [["usage", "export", "--from", "2026-02-30"], "2026-02-30"],
     [["usage", "export", "--from", "2026-02-02", "--to", "2026-02-01"], "--from must be before --to"],

@@ -5,7 +5,7 @@ import { nodeClock } from "../clock.node.ts";
 import { withExistingStore, withStore } from "../command-store.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { OperatorError } from "../operator-error.ts";
-import { readName } from "./input.ts";
+import { readName, shortened } from "./input.ts";
 
 type JsonOptions = ConfigOptions & { readonly json?: boolean };
 
@@ -55,6 +55,6 @@ async function list(options: JsonOptions): Promise<void> {
 async function revoke(name: string, options: ConfigOptions): Promise<void> {
   const loaded = await loadConfig(options);
   const wasThere = await withExistingStore(loaded, (store) => store.revokeHost(name, nodeClock.nowMs()));
-  if (!wasThere) throw new OperatorError(`there is no host '${name.slice(0, 64)}'; 'steerage hosts list' shows them.`);
+  if (!wasThere) throw new OperatorError(`there is no host '${shortened(name)}'; 'steerage hosts list' shows them.`);
   process.stdout.write(`Host ${name} is revoked.\n`);
 }

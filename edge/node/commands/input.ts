@@ -39,3 +39,6 @@ export function readTime(text: string, option: string): number {
   if (isRealDate && Number.isFinite(atMs)) return atMs;
   throw new OperatorError(`${option}: '${text}' is not a time such as 2026-01-31 or 2026-01-31T12:00:00Z.`);
 }
+
+/** Whoever pastes a whole key or token where an id or a name belongs must not find it in a log. */
+export const shortened = (text: string): string => (text.length > 12 ? `${text.slice(0, 8)}...` : text);

@@ -7,7 +7,7 @@ import { nodeClock } from "../clock.node.ts";
 import { withExistingStore, withStore } from "../command-store.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { OperatorError } from "../operator-error.ts";
-import { readName, readRate, readUsd } from "./input.ts";
+import { readName, readRate, readUsd, shortened } from "./input.ts";
 
 interface CreateOptions extends ConfigOptions {
   readonly project: string;
@@ -111,6 +111,3 @@ function keyLine(key: KeyRecord): string {
   const state = key.revokedAtMs === null ? "valid" : `revoked ${new Date(key.revokedAtMs).toISOString()}`;
   return `${key.keyId}  ${new Date(key.createdAtMs).toISOString()}  ${key.account}/${key.project}  ${state}`;
 }
-
-/** Whoever pastes a whole key where its id belongs must not find it in a log. */
-const shortened = (id: string): string => (id.length > 12 ? `${id.slice(0, 8)}...` : id);

@@ -79,7 +79,7 @@ class StopSignals {
   }
 }
 
-/** After the second signal, for a database that does not answer; its rows are in the journal. */
+/** After the second signal or a fault, for a database that does not answer; its rows are in the journal. */
 const ABORT_LIMIT_MS = 5_000;
 
 /**
@@ -115,8 +115,10 @@ function untilSignalled(edge: RunningEdge, signals: StopSignals): Promise<number
 function endBy(fault: string, thrown: unknown, edge: RunningEdge): void {
   edge.logger.error(fault, {}, thrown);
   edge.abort();
-  edge.close().then(
-    () => process.exit(1),
-    () => process.exit(1),
-  );
+  setTimeout(exitAfterFault, ABORT_LIMIT_MS);
+  edge.close().then(exitAfterFault, exitAfterFault);
+}
+
+function exitAfterFault(): void {
+  process.exit(1);
 }
