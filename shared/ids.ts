@@ -23,8 +23,3 @@ export function randomBase62(length: number, randomBytes: RandomBytes): string {
 export function newRequestId(randomBytes: RandomBytes): string {
   return `req_${randomBase62(22, randomBytes)}`;
 }
-
-const REQUEST_ID = /^req_[0-9A-Za-z]{22}$/;
-export function isRequestId(text: string): boolean {
-  return REQUEST_ID.test(text);
-}

@@ -7,7 +7,7 @@ import {
   ERROR_SOURCE_HEADER,
   STRICT_HEADER,
 } from "../../shared/protocol/headers.ts";
-import { isPassedDown } from "../../shared/protocol/hop-by-hop.ts";
+import { isPassedDown } from "../../shared/protocol/passed-down.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 import { sseData } from "../../shared/sse/writer.ts";
 import { sendError } from "../http-answers.ts";

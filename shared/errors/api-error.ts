@@ -1,4 +1,4 @@
-import { ERRORS, type ErrorCode, type ErrorDefinition } from "./registry.ts";
+import { ERRORS, type ErrorCode } from "./registry.ts";
 
 /** Which program refused or failed; sent as X-Steerage-Error-Source. */
 export type ErrorSource = "edge" | "backend";
@@ -40,10 +40,6 @@ export class ApiError extends Error {
     this.source = options.source ?? null;
     const { retryAfterSeconds } = options;
     this.retryAfterSeconds = retryAfterSeconds === undefined ? (ERRORS[code].retryable ? 1 : null) : retryAfterSeconds;
-  }
-
-  get definition(): ErrorDefinition {
-    return ERRORS[this.code];
   }
 
   get status(): number {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { MAX_TOP_LOGPROBS } from "./limits.ts";
 import { samplingShape } from "./sampling.ts";
 import { usageSchema } from "./usage.ts";
 
@@ -32,7 +33,7 @@ export const chatRequestSchema = z.looseObject({
   messages: z.array(chatMessageSchema).min(1),
   max_completion_tokens: z.int().min(1).nullish(),
   logprobs: z.boolean().nullish(),
-  top_logprobs: z.int().min(0).max(20).nullish(),
+  top_logprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).nullish(),
 });
 export type ChatRequest = z.infer<typeof chatRequestSchema>;
 

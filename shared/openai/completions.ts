@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { FINISH_REASONS } from "./chat.ts";
+import { MAX_TOP_LOGPROBS } from "./limits.ts";
 import { samplingShape } from "./sampling.ts";
 import { usageSchema } from "./usage.ts";
 
@@ -10,7 +11,7 @@ export const completionRequestSchema = z.looseObject({
   ...samplingShape,
   model: z.string().min(1),
   prompt: z.union([z.string(), tokenIds, z.array(z.string()).min(1), z.array(tokenIds).min(1)]),
-  logprobs: z.int().min(0).max(20).nullish(),
+  logprobs: z.int().min(0).max(MAX_TOP_LOGPROBS).nullish(),
   echo: z.boolean().nullish(),
   suffix: z.string().nullish(),
   best_of: z.int().min(1).nullish(),

@@ -1,6 +1,4 @@
-/** Headers of our own, lower case. From the caller. */
-export const BAND_HEADER = "x-steerage-band";
-export const SESSION_HEADER = "x-steerage-session";
+/** Headers of our own, lower case. From the caller, but for those whose names are settings. */
 export const STRICT_HEADER = "x-steerage-strict";
 /** `comments`: a stream that waits is told its place in the queue. */
 export const PROGRESS_HEADER = "x-steerage-progress";

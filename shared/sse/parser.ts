@@ -32,15 +32,9 @@ export class SseParser {
   #atStart = true;
   #event = "";
   #data: string | null = null;
-  #comments = 0;
 
   constructor(options: SseParserOptions) {
     this.#maxEventLength = options.maxEventLength;
-  }
-
-  /** Comment lines seen so far, for keep-alive judgements. */
-  get comments(): number {
-    return this.#comments;
   }
 
   /** Text is left that no blank line has ended: the stream was cut inside an event. */
@@ -85,10 +79,8 @@ export class SseParser {
       return;
     }
     const colon = line.indexOf(":");
-    if (colon === 0) {
-      this.#comments++;
-      return;
-    }
+    // A comment.
+    if (colon === 0) return;
     const field = colon === -1 ? line : line.slice(0, colon);
     let value = colon === -1 ? "" : line.slice(colon + 1);
     if (value.startsWith(" ")) value = value.slice(1);
