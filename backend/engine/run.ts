@@ -3,6 +3,7 @@ import type { NativeLogLevel } from "../native/binding.ts";
 import { loadNative } from "../native/load.ts";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import { systemClock } from "../system-clock.ts";
+import { watchForStall } from "./load/stall-watch.ts";
 import { startEngine } from "./load/start-engine.ts";
 
 /** Longest time that running requests get after SIGTERM. */
@@ -40,6 +41,16 @@ export async function runEngine(options: EngineOptions): Promise<void> {
   });
   await engine.listen(options.socket_path);
   logger.info("listening");
+  const stopWatching = watchForStall({
+    clock,
+    stalledMs: () => engine.stalledMs,
+    onStall: () => {
+      logger.error("the native core stands still; this process is ended, so that another can take its place");
+      // An orderly exit would wait for the thread that does not come back.
+      process.kill(process.pid, "SIGKILL");
+    },
+  });
   await stopped;
+  stopWatching();
   logger.info("stopped");
 }

@@ -46,6 +46,11 @@ export class RunningEngine {
     });
   }
 
+  /** How long the native core has owed a step, milliseconds. */
+  get stalledMs(): number {
+    return this.#parts.loop.stalledMs;
+  }
+
   /** Refuses new requests, lets running ones finish for at most `drainMs`, ends the rest and frees native memory. */
   stop(drainMs: number): Promise<void> {
     this.#stopping ??= this.#stop(drainMs);

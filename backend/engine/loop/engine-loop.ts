@@ -71,6 +71,8 @@ export class EngineLoop {
   readonly #running = new Map<number, Running>();
   #context: NativeContext | null = null;
   #lastJobId = 0;
+  /** When the core last told of a step, or was given work after it had none. */
+  #lastStepMs = 0;
   #idleListeners: (() => void)[] = [];
 
   constructor(options: EngineLoopOptions) {
@@ -154,6 +156,7 @@ export class EngineLoop {
     const { sequenceId, copyFromSequenceId, keepTokens } = decision;
     const jobId = (this.#lastJobId += 1);
     const startedAtMs = this.#options.clock.monotonicMs();
+    if (this.#running.size === 0) this.#lastStepMs = startedAtMs;
     this.#running.set(jobId, { ...waiting, sequenceId, keepTokens, startedAtMs, sampled: [], computedPrompt: 0 });
     sink.started(keepTokens);
     try {
@@ -190,6 +193,7 @@ export class EngineLoop {
 
   /** Everything that happened in one decode step; called by the native core on this thread. */
   onStep(events: StepEvents): void {
+    this.#lastStepMs = this.#options.clock.monotonicMs();
     for (const { jobId, computedTokens } of events.prompts) {
       const running = this.#running.get(jobId);
       if (running === undefined) continue;
@@ -274,6 +278,10 @@ export class EngineLoop {
   /** Requests in the queue; further choices of one that was taken are none. */
   get waitingCount(): number {
     return this.#waiting.reduce((count, { further }) => count + (further ? 0 : 1), 0);
+  }
+  /** How long the core has owed a step, milliseconds; 0 while nothing runs. */
+  get stalledMs(): number {
+    return this.#running.size === 0 ? 0 : this.#options.clock.monotonicMs() - this.#lastStepMs;
   }
   get freeCells(): number {
     return this.#table.freeCells;

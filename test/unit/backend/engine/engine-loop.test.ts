@@ -83,6 +83,21 @@ function setUp(over: Partial<EngineLoopOptions> = {}) {
 }
 
 describe("the engine loop", () => {
+  it("tells how long the core owes a step, and that it owes none when nothing runs", () => {
+    const { context, submit, loop, clock } = setUp();
+    clock.advance(9_000);
+    expect(loop.stalledMs).toBe(0);
+    const { sink } = submit(task("hello"));
+    clock.advance(700);
+    expect(loop.stalledMs).toBe(700);
+    context.step();
+    clock.advance(30);
+    expect(loop.stalledMs).toBe(30);
+    while (sink.account === null) context.step();
+    clock.advance(9_000);
+    expect(loop.stalledMs).toBe(0);
+  });
+
   it("tells a task its start, its tokens and its exact account", () => {
     const { context, submit, loop } = setUp();
     const { sink } = submit(task("hello"));
