@@ -1,6 +1,13 @@
 import { DurableObject } from "cloudflare:workers";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
-import type { AdmitDecision, AdmitRequest, PoolDigest, PoolStats, QueueProspect, SettleRequest } from "../ports/coordinator.ts";
+import type {
+  AdmitDecision,
+  AdmitRequest,
+  PoolDigest,
+  PoolStats,
+  QueueProspect,
+  SettleRequest,
+} from "../ports/coordinator.ts";
 import { admissionSettings } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
