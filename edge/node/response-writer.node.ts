@@ -14,13 +14,18 @@ export interface CuttableWriter extends ResponseWriter {
   cut(error: ApiError): Promise<void>;
 }
 
+/** How long a client may take over what was left to send when its answer ended. */
+const LAST_BYTES_MS = 120_000;
+
 /** Writes onto Node's own response object: no web stream in between, and its buffer is the only one. */
-export function nodeResponseWriter(outgoing: ServerResponse): CuttableWriter {
-  return new NodeResponseWriter(outgoing);
+export function nodeResponseWriter(outgoing: ServerResponse, lastBytesMs = LAST_BYTES_MS): CuttableWriter {
+  return new NodeResponseWriter(outgoing, lastBytesMs);
 }
 
 class NodeResponseWriter implements CuttableWriter {
   readonly #outgoing: ServerResponse;
+  readonly #lastBytesMs: number;
+  #lastBytesTimer: NodeJS.Timeout | undefined;
   #started = false;
   #isStream = false;
   #wrote = false;
@@ -30,12 +35,16 @@ class NodeResponseWriter implements CuttableWriter {
   #onDrain: () => void = () => undefined;
   #onClosed: () => void = () => undefined;
 
-  constructor(outgoing: ServerResponse) {
+  constructor(outgoing: ServerResponse, lastBytesMs: number) {
     this.#outgoing = outgoing;
+    this.#lastBytesMs = lastBytesMs;
     outgoing.on("drain", () => this.#onDrain());
     // A write may lose a race with the connection's end; `close` tells of it.
     outgoing.on("error", () => undefined);
-    outgoing.once("close", () => this.#left());
+    outgoing.once("close", () => {
+      clearTimeout(this.#lastBytesTimer);
+      this.#left();
+    });
     if (outgoing.destroyed || outgoing.socket?.destroyed === true) this.#left();
   }
 
@@ -68,7 +77,10 @@ class NodeResponseWriter implements CuttableWriter {
   end(): void {
     if (this.#over) return;
     this.#over = true;
-    if (!this.#clientGone) this.#outgoing.end();
+    if (this.#clientGone) return;
+    this.#outgoing.end();
+    // Nobody watches the client any more: one that reads nothing would keep its connection for ever.
+    this.#lastBytesTimer = setTimeout(() => this.#outgoing.destroy(), this.#lastBytesMs).unref();
   }
 
   destroy(): void {
