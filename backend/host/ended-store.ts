@@ -67,9 +67,15 @@ export class EndedStore {
     return true;
   }
 
-  acknowledge(acks: readonly { request_id: string; attempt: number }[]): void {
+  /** Forgets those that an edge has safe; `told` says whose entries it is told, and so may acknowledge. */
+  acknowledge(
+    acks: readonly { request_id: string; attempt: number }[],
+    told: (edge: string) => boolean = () => true,
+  ): void {
     for (const ack of acks) {
-      if (!this.#waiting.delete(keyOf(ack))) continue;
+      const entry = this.#waiting.get(keyOf(ack));
+      if (entry === undefined || !told(entry.edge)) continue;
+      this.#waiting.delete(keyOf(ack));
       this.#append({ ack: { request_id: ack.request_id, attempt: ack.attempt } });
     }
     if (this.#lines <= (this.#options.compactAfterLines ?? 20_000)) return;

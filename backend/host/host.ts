@@ -233,7 +233,7 @@ class Host implements RunningHost {
       digest.reset();
       throw error;
     }
-    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) ended.acknowledge(answer.ack_ended);
+    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) ended.acknowledge(answer.ack_ended, mine);
     return { answer, more: report.ended.length === ENDED_PER_REPORT };
   }
 

@@ -57,6 +57,15 @@ describe("the store of ended requests", () => {
     return store;
   };
 
+  it("lets an edge acknowledge only what it is told", () => {
+    const both = open();
+    both.add(entry(1));
+    both.add(entry(2, { edge: "edge-2" }));
+    both.acknowledge([entry(1), entry(2)], wanted);
+    expect(ids(both)).toEqual(["req_2"]);
+    expect(ids(open())).toEqual(["req_2"]);
+  });
+
   it("goes on with the long file when a short one cannot be written", () => {
     const long = open(2);
     mkdirSync(`${file}.new`);
