@@ -56,6 +56,19 @@ describe("what a template or a schema library refuses", () => {
     expect(error.message).not.toMatch(/\n|exception|conversion failed/u);
   });
 
+  it.each(["^\\d{2}$", "^\\w+$", "^(?=a)a$"])(
+    "the pattern %s, which would become any string, is refused",
+    async (pattern) => {
+      const error = await refusalOf(withSchema({ properties: { a: { type: "string", pattern } } }));
+      expect(error).toMatchObject({ code: "invalid_response_format", param: "response_format" });
+      expect(error.message).toContain(JSON.stringify(pattern));
+    },
+  );
+
+  it.each(["^[0-9]{2}$", "^(a|b)\\.c$", "^string$"])("the pattern %s passes", async (pattern) => {
+    expect((await chat(withSchema({ type: "string", pattern }))).status).toBe(200);
+  });
+
   it("a tool's schema is refused in one clean line too", async () => {
     const tool = { type: "function", function: { name: "look", parameters: { properties: { a: { type: "foo" } } } } };
     const error = await refusalOf({ tools: [tool] });

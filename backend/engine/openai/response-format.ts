@@ -8,9 +8,9 @@ import type { ResponseFormat } from "./request-schemas.ts";
 export function grammarOf(format: ResponseFormat | null | undefined, model: NativeModel): string {
   const schema = schemaOf(format);
   if (schema === null) return "";
-  const fault = unenforceable(schema);
-  if (fault !== null) throw refusal(fault);
   try {
+    const fault = unenforceable(schema, (pattern) => isKept(pattern, model));
+    if (fault !== null) throw refusal(fault);
     const grammar = model.grammarFromSchema(JSON.stringify(schema));
     model.checkGrammar(grammar, "root");
     return grammar;
@@ -67,21 +67,31 @@ const MAPS = new Set(["properties", "patternProperties", "$defs", "definitions"]
 /** Members that are lists of choices: none is no schema that anything could satisfy. */
 const CHOICES = new Set(["enum", "anyOf", "oneOf", "allOf"]);
 
-function unenforceableIn(schemas: unknown): string | null {
+/** A pattern with something that the conversion does not know, such as \d, becomes any string at all. */
+function isKept(pattern: string, model: NativeModel): boolean {
+  return !/^root ::= string$/mu.test(model.grammarFromSchema(JSON.stringify({ type: "string", pattern })));
+}
+
+type IsKept = (pattern: string) => boolean;
+
+function unenforceableIn(schemas: unknown, kept: IsKept): string | null {
   if (typeof schemas !== "object" || schemas === null) return null;
   for (const schema of Object.values(schemas)) {
-    const fault = unenforceable(schema);
+    const fault = unenforceable(schema, kept);
     if (fault !== null) return fault;
   }
   return null;
 }
 
 /** What the conversion would drop without an error, and an answer must not pretend to keep. */
-function unenforceable(schema: unknown): string | null {
+function unenforceable(schema: unknown, kept: IsKept): string | null {
   if (typeof schema !== "object" || schema === null) return null;
   for (const [name, member] of Object.entries(schema)) {
     if (name === "pattern" && typeof member === "string" && !/^\^.*\$$/su.test(member)) {
       return `the pattern ${JSON.stringify(member)} must begin with ^ and end with $`;
+    }
+    if (name === "pattern" && typeof member === "string" && !kept(member)) {
+      return `the pattern ${JSON.stringify(member)} has something that no grammar is made of; classes such as [0-9] work`;
     }
     if (name === "$ref" && typeof member === "string" && !member.startsWith("#/")) {
       return `the reference ${JSON.stringify(member)} does not point into the schema`;
@@ -89,7 +99,11 @@ function unenforceable(schema: unknown): string | null {
     if (CHOICES.has(name) && (!Array.isArray(member) || member.length === 0)) {
       return `'${name}' must be a list that is not empty`;
     }
-    const fault = VALUES.has(name) ? null : MAPS.has(name) ? unenforceableIn(member) : unenforceable(member);
+    const fault = VALUES.has(name)
+      ? null
+      : MAPS.has(name)
+        ? unenforceableIn(member, kept)
+        : unenforceable(member, kept);
     if (fault !== null) return fault;
   }
   return null;
