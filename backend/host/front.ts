@@ -4,12 +4,13 @@ import type { Logger } from "../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
 import { methodOfSaePlace, readSaePath } from "../../shared/protocol/sae-paths.ts";
 import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
+import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
 import type { OperatorRoutes } from "./operator-routes.ts";
 import type { EngineAddress, Replica } from "./replica.ts";
-import type { ExchangeEnd } from "./running-requests.ts";
+import type { ExchangeEnd, RequestNames } from "./running-requests.ts";
 import type { CheckedToken, TokenCheck } from "./token-check.ts";
 
 export interface FrontDeps {
@@ -30,6 +31,21 @@ const MOST_TRIES = 3;
 interface Destination {
   readonly replica: Replica;
   readonly engine: EngineAddress;
+}
+
+/** What became of a request here, for the account of one whose edge left early. */
+interface Account {
+  /** It is in the book of running requests, which tells its end. */
+  begun: boolean;
+  /** An engine had it and died without a word. */
+  mayHaveComputed: boolean;
+}
+
+interface HandedOver {
+  readonly body: Buffer;
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly account: Account;
 }
 
 /** A host's HTTP face: inference for edges that sign, health for everybody, SAEs for the operator. */
@@ -80,10 +96,20 @@ export class Front {
   async #infer(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
     const token = await this.#deps.tokens.check(request.headers.authorization, "POST", path);
-    const body = await readBody(request, this.#deps.maxBodyBytes);
-    this.#deps.tokens.admit(token, body);
-    if (this.#draining) throw new ApiError("draining", { source: "backend" });
-    await this.#handOver(token, body, request, response);
+    const account: Account = { begun: false, mayHaveComputed: false };
+    try {
+      const body = await readBody(request, this.#deps.maxBodyBytes);
+      this.#deps.tokens.admit(token, body);
+      if (this.#draining) throw new ApiError("draining", { source: "backend" });
+      await this.#handOver(token, { body, request, response, account });
+    } finally {
+      // An edge that left before any engine began waits for a word about the request all the same.
+      if (response.destroyed && !response.writableFinished && !account.begun) this.#neverBegan(token, account);
+    }
+  }
+
+  #neverBegan({ claims }: CheckedToken, { mayHaveComputed }: Account): void {
+    this.#deps.replicas.get(claims.replica)?.running.neverBegan(namesOf(claims), mayHaveComputed ? "counted" : "exact");
   }
 
   /** A question about SAEs: signed with its query, carried to the engine, and no request in anybody's account. */
@@ -137,12 +163,7 @@ export class Front {
     throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
   }
 
-  async #handOver(
-    token: CheckedToken,
-    body: Buffer,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): Promise<void> {
+  async #handOver(token: CheckedToken, { body, request, response, account }: HandedOver): Promise<void> {
     const { claims } = token;
     // No await from the choice of the engine to the start of the exchange: what was read stays true.
     await this.#untilHeard(token, ({ replica, engine }) => {
@@ -151,8 +172,8 @@ export class Front {
         throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds });
       }
       if (response.destroyed) return Promise.resolve("cancelled");
-      const names = { edge: claims.iss, requestId: claims.request_id, attempt: claims.attempt };
-      const running = replica.running.begin(names, engine.instance);
+      const running = replica.running.begin(namesOf(claims), engine.instance);
+      account.begun = true;
       const startedAtMs = this.#deps.clock.monotonicMs();
       return new Promise((resolve) =>
         exchangeWithEngine({
@@ -167,6 +188,8 @@ export class Front {
           wasHeard: () => running.wasHeard(),
           onEnd: (end) => {
             running.close(end);
+            if (end === "unreached" || end === "unheard") account.begun = false;
+            if (end === "unheard") account.mayHaveComputed = true;
             this.#deps.logger.debug("request over", {
               request_id: claims.request_id,
               attempt: claims.attempt,
@@ -208,4 +231,8 @@ export class Front {
       replicas,
     });
   }
+}
+
+function namesOf(claims: InferenceClaims): RequestNames {
+  return { edge: claims.iss, requestId: claims.request_id, attempt: claims.attempt };
 }

@@ -123,6 +123,14 @@ export class RunningRequests {
     };
   }
 
+  /**
+   * A request that its edge gave up while no engine had begun it. `counted` where an engine that is gone may have
+   * computed something before it said so.
+   */
+  neverBegan(names: RequestNames, exactness: EndedRequest["exactness"]): void {
+    this.#record(names, NOTHING, { outcome: "cancelled", exactness });
+  }
+
   onLoad(load: EngineLoad): void {
     this.#listed = new Set();
     for (const running of load.running) {
@@ -191,13 +199,18 @@ export class RunningRequests {
   #settle(key: string, entry: Entry, counts: Counts, how: Pick<EndedRequest, "outcome" | "exactness">): void {
     entry.cancelGrace();
     this.#entries.delete(key);
-    const { clock, epoch, replica } = this.#deps;
-    this.#durationsMs.push(clock.monotonicMs() - entry.startedAtMs);
+    this.#durationsMs.push(this.#deps.clock.monotonicMs() - entry.startedAtMs);
     if (this.#durationsMs.length > DURATION_WINDOW) this.#durationsMs.shift();
+    this.#record(entry, counts, how);
+    this.#deps.onChange();
+  }
+
+  #record(names: RequestNames, counts: Counts, how: Pick<EndedRequest, "outcome" | "exactness">): void {
+    const { clock, epoch, replica } = this.#deps;
     this.#deps.record({
-      request_id: entry.requestId,
-      attempt: entry.attempt,
-      edge: entry.edge,
+      request_id: names.requestId,
+      attempt: names.attempt,
+      edge: names.edge,
       replica,
       epoch,
       ended_at: clock.nowMs(),
@@ -206,7 +219,6 @@ export class RunningRequests {
       computed_completion: counts.computed_completion,
       ...how,
     });
-    this.#deps.onChange();
   }
 }
 

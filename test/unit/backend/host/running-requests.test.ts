@@ -45,6 +45,13 @@ describe("running requests", () => {
       running: lines,
     });
 
+  it("records zeros for a request that its edge gave up before any engine began", () => {
+    running.neverBegan({ ...NAMES, requestId: "req_b" }, "exact");
+    expect(recorded).toMatchObject([
+      { ...counts(0, 0, 0), request_id: "req_b", outcome: "cancelled", exactness: "exact", edge: "edge-1" },
+    ]);
+  });
+
   it("records the engine's own account, whether it comes before or after the exchange's end", () => {
     running.onEnded({ type: "ended", ...counts(10, 2, 5), outcome: "completed" });
     request.close("completed");
