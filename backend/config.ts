@@ -133,6 +133,12 @@ export const hostConfigSchema = z.strictObject({
     .max(1)
     .default(DEFAULT_MIN_EXPLAINED_VARIANCE)
     .describe("An SAE that explains less of the residual stream of its model's file than this share is not served."),
+  allow_grammar: z
+    .boolean()
+    .default(false)
+    .describe(
+      "Whether callers may send a `grammar` (GBNF) of their own. One can be written that keeps an engine busy for minutes: for callers you trust.",
+    ),
   models: z.array(modelSchema).default([]).describe("What this host serves."),
   startup_timeout: duration("10m").describe(
     "Longest time an engine may take to load before it is ended and tried again.",

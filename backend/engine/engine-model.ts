@@ -36,6 +36,8 @@ export interface EngineModel {
   readonly saes: readonly LoadedSae[];
   /** Named steerings from the host's configuration. */
   readonly profiles: EngineOptions["profiles"];
+  /** Whether callers may send a grammar of their own. */
+  readonly allowsGrammar: boolean;
   /** 0 to 2^32 - 1. */
   readonly randomSeed: () => number;
 }

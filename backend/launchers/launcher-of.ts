@@ -26,6 +26,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, program: stri
       profiles: [...model.profiles],
       min_explained_variance: config.min_explained_variance,
       fidelity_folder: path.join(config.data, "fidelity"),
+      allow_grammar: config.allow_grammar,
       slots,
       max_pending: maxPending,
       context_length: contextLength,

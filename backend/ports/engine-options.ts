@@ -43,6 +43,8 @@ export const engineOptionsSchema = z.object({
   min_explained_variance: z.number().max(1).default(DEFAULT_MIN_EXPLAINED_VARIANCE),
   /** Folder that keeps what was measured; null keeps nothing. */
   fidelity_folder: z.string().min(1).nullable().default(null),
+  /** Whether callers may send a grammar of their own: one can be written that never ends. */
+  allow_grammar: z.boolean().default(false),
   /** Requests that are computed at the same time. */
   slots: z.int().min(1),
   /** Requests that may wait for a slot; one more is refused with `engine_busy`. */

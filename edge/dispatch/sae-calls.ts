@@ -170,10 +170,15 @@ async function exchanged({ clock, signer, upstream, settings }: SaeCallDeps, cal
   });
 }
 
-const PASSED = ["content-type", "retry-after", "allow", ERROR_SOURCE_HEADER.toLowerCase()];
+const PASSED: ReadonlySet<string> = new Set([
+  "content-type",
+  "retry-after",
+  "allow",
+  ERROR_SOURCE_HEADER.toLowerCase(),
+]);
 
 function passed(headers: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => PASSED.includes(name)));
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => PASSED.has(name)));
 }
 
 function joined(chunks: readonly Uint8Array[], length: number): Uint8Array<ArrayBuffer> {

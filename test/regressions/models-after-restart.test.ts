@@ -17,7 +17,8 @@ import { ManualClock } from "../support/manual-clock.ts";
 describe("after a restart of the edge", () => {
   let folder: string;
   beforeEach(() => (folder = mkdtempSync(path.join(tmpdir(), "steerage-fleet-memory-"))));
-  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+  // The memory may still be writing what the last report told.
+  afterEach(() => rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 20 }));
 
   async function startEdge() {
     const memory = await fleetMemoryOf(folder, silentLogger);

@@ -42,6 +42,7 @@ export async function openEngine(
     socket_path: socketPath,
     model_path: "none.gguf",
     saes: [],
+    allow_grammar: true,
     slots: 2,
     max_pending: 2,
     context_length: 0,

@@ -122,6 +122,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
       return saes.attached;
     },
     profiles: options.profiles,
+    allowsGrammar: options.allow_grammar,
     randomSeed: () => randomInt(0, MAX_SEED + 1),
   };
   const ranker = new FeatureRanker({

@@ -51,7 +51,7 @@ function constrainedPrompt(
   const tools = toolUseOf(request, model.native);
   const schema = schemaOf(request.response_format);
   // Checked first, so that a schema without a grammar is told as that and not as a fault of the template.
-  const ownGrammar = grammarOf(request.response_format, model.native) || checkedGrammar(request.grammar, model.native);
+  const ownGrammar = grammarOf(request.response_format, model.native) || checkedGrammar(request.grammar, model);
   const constraints = [tools !== null, schema !== null, (request.grammar ?? null) !== null].filter(Boolean).length;
   if (constraints > 1) {
     const param = schema === null ? "grammar" : "response_format";

@@ -33,7 +33,7 @@ export function readCompletionRequest(body: RequestBody, model: EngineModel, str
       sampler: samplerOf(request, {
         vocabularySize: model.native.info.vocabularySize,
         randomSeed: model.randomSeed,
-        constraint: { ...UNCONSTRAINED, grammar: checkedGrammar(request.grammar, model.native) },
+        constraint: { ...UNCONSTRAINED, grammar: checkedGrammar(request.grammar, model) },
       }),
       logprobs: request.logprobs ?? -1,
       renderedTokens: new Int32Array(0),

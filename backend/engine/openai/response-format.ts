@@ -1,6 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
+import type { EngineModel } from "../engine-model.ts";
 import { plainWords } from "./library-words.ts";
 import type { ResponseFormat } from "./request-schemas.ts";
 
@@ -30,15 +31,22 @@ export function schemaOf(format: ResponseFormat | null | undefined): object | nu
 const MAX_GROUPS = 1_000;
 
 /** A caller's own grammar. One that does not parse is refused here, and not while it is used. */
-export function checkedGrammar(grammar: string | null | undefined, model: NativeModel): string {
+export function checkedGrammar(
+  grammar: string | null | undefined,
+  model: Pick<EngineModel, "native" | "allowsGrammar">,
+): string {
   if (grammar === null || grammar === undefined) return "";
+  if (!model.allowsGrammar) {
+    const message = "'grammar' is not allowed on this machine; 'response_format' with a schema is.";
+    throw new ApiError("unsupported_field", { message, param: "grammar" });
+  }
   // Counted wherever they stand, so that no way of writing literals hides one.
   if (grammar.split("(").length - 1 > MAX_GROUPS) {
     const message = `'grammar' cannot be used: it has more than ${MAX_GROUPS} opening parentheses.`;
     throw new ApiError("invalid_value", { message, param: "grammar" });
   }
   try {
-    model.checkGrammar(grammar, "root");
+    model.native.checkGrammar(grammar, "root");
     return grammar;
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
@@ -67,6 +75,40 @@ const MAPS = new Set(["properties", "patternProperties", "$defs", "definitions"]
 /** Members that are lists of choices: none is no schema that anything could satisfy. */
 const CHOICES = new Set(["enum", "anyOf", "oneOf", "allOf"]);
 
+/** Rules for which libllama-common makes no grammar, and which it drops without a word. */
+const DROPPED = new Set([
+  "multipleOf",
+  "uniqueItems",
+  "not",
+  "patternProperties",
+  "minProperties",
+  "maxProperties",
+  "propertyNames",
+  "contains",
+  "minContains",
+  "maxContains",
+  "if",
+  "then",
+  "else",
+  "dependentRequired",
+  "dependentSchemas",
+  "dependencies",
+  "unevaluatedProperties",
+  "unevaluatedItems",
+]);
+/** Bounds that hold for integers only. */
+const INTEGER_BOUNDS = new Set(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]);
+const FORMATS = new Set(["date", "time", "date-time", "uuid"]);
+
+function droppedRule(name: string, member: unknown, type: unknown): string | null {
+  if (DROPPED.has(name) && member !== false) return `'${name}' cannot be kept by a grammar`;
+  if (INTEGER_BOUNDS.has(name) && type !== "integer") return `'${name}' can be kept for integers only`;
+  if (name === "format" && typeof member === "string" && !FORMATS.has(member)) {
+    return `the format ${JSON.stringify(member)} cannot be kept by a grammar; ${[...FORMATS].join(", ")} can`;
+  }
+  return null;
+}
+
 /** A pattern with something that the conversion does not know, such as \d, becomes any string at all. */
 function isKept(pattern: string, model: NativeModel): boolean {
   return !/^root ::= string$/mu.test(model.grammarFromSchema(JSON.stringify({ type: "string", pattern })));
@@ -87,6 +129,8 @@ function unenforceableIn(schemas: unknown, kept: IsKept): string | null {
 function unenforceable(schema: unknown, kept: IsKept): string | null {
   if (typeof schema !== "object" || schema === null) return null;
   for (const [name, member] of Object.entries(schema)) {
+    const dropped = droppedRule(name, member, Reflect.get(schema, "type"));
+    if (dropped !== null) return dropped;
     if (name === "pattern" && typeof member === "string" && !/^\^.*\$$/su.test(member)) {
       return `the pattern ${JSON.stringify(member)} must begin with ^ and end with $`;
     }

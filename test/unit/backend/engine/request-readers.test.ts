@@ -36,6 +36,7 @@ beforeEach(() => {
       { name: "calm", steering: { sae_id: "s", features: [{ index: 1, strength: 4 }] } },
       { name: "gone", steering: { sae_id: "t", features: [{ index: 1, strength: 4 }] } },
     ],
+    allowsGrammar: true,
     randomSeed: () => 42,
   };
 });
@@ -261,11 +262,29 @@ describe("a response format", () => {
   it.each([
     [{ type: "string", pattern: "a+" }, "begin with ^"],
     [{ properties: { a: { $ref: "https://example.com/x.json" } } }, "does not point into the schema"],
+    [{ type: "number", minimum: 1 }, "integers only"],
+    [{ type: "array", items: { type: "integer", multipleOf: 2 } }, "'multipleOf' cannot be kept"],
+    [{ type: "array", uniqueItems: true }, "'uniqueItems' cannot be kept"],
+    [{ anyOf: [{ type: "string", not: { const: "a" } }] }, "'not' cannot be kept"],
+    [{ type: "string", format: "email" }, 'the format "email" cannot be kept'],
   ])("is refused when the grammar would drop a rule of %j", (schema, why) => {
     expect(() => chat({ response_format: named(schema) })).toThrow(
       expect.objectContaining({ code: "invalid_response_format", message: expect.stringContaining(why) }),
     );
     expect(() => chat({ response_format: named({ const: schema }) })).not.toThrow();
+  });
+  it.each([
+    { type: "integer", minimum: 1, maximum: 5 },
+    { type: "array", uniqueItems: false },
+    { type: "string", format: "date-time" },
+    { type: "object", properties: { not: { type: "string" }, format: { type: "integer" } } },
+  ])("keeps the rules of %j", (schema) => {
+    expect(() => chat({ response_format: named(schema) })).not.toThrow();
+  });
+  it("leaves a grammar of the caller's own to operators who allow it", () => {
+    model = { ...model, allowsGrammar: false };
+    expect(() => chat({ grammar: 'root ::= "a"' })).toThrow(refusal("grammar", "unsupported_field"));
+    expect(() => completion({ grammar: 'root ::= "a"' })).toThrow(refusal("grammar", "unsupported_field"));
   });
   it("is refused when the schema has no grammar", () => {
     expect(() => chat({ response_format: named({ type: "impossible" }) })).toThrow(
