@@ -1,7 +1,7 @@
 import type { Logger } from "../shared/logging/logger.ts";
 import type { RandomBytes } from "../shared/ids.ts";
 import type { Clock } from "../shared/time/clock.ts";
-import type { RequestDecision } from "./dispatch/decision-log.ts";
+import type { RequestDecision } from "./dispatch/account/decision-log.ts";
 import type { InferenceRequest } from "./dispatch/inference-request.ts";
 import type { SaeAnswer, SaeCall } from "./dispatch/sae-calls.ts";
 import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";

@@ -1,9 +1,9 @@
 import type { OnSettled } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { InferenceRequest } from "./inference-request.ts";
-import { DecisionLog, type RequestDecision } from "./decision-log.ts";
+import { DecisionLog, type RequestDecision } from "./account/decision-log.ts";
 import { RequestRun } from "./request-run.ts";
-import { Reservations } from "./reservations.ts";
+import { Reservations } from "./account/reservations.ts";
 import { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps } from "./settings.ts";
 

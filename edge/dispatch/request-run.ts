@@ -7,22 +7,22 @@ import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledge
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
 import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
-import { endedAttempt } from "./attempt-account.ts";
-import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./bounds.ts";
-import { ClientAnswer } from "./client-answer.ts";
-import { headerText } from "./header-text.ts";
-import type { DecisionLog } from "./decision-log.ts";
+import { endedAttempt } from "./account/attempt-account.ts";
+import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./outgoing/bounds.ts";
+import { ClientAnswer } from "./relay/client-answer.ts";
+import { headerText } from "./outgoing/header-text.ts";
+import type { DecisionLog } from "./account/decision-log.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { QueueProgress } from "./queue-progress.ts";
-import { rateLimitHeaders } from "./rate-limit-headers.ts";
-import { isCallersFault, refusalOf, type Refusal } from "./refusal.ts";
-import { Relay } from "./relay.ts";
-import type { RelayResult } from "./relay-result.ts";
-import type { HeldReservation, Reservations } from "./reservations.ts";
+import { rateLimitHeaders } from "./account/rate-limit-headers.ts";
+import { isCallersFault, refusalOf, type Refusal } from "./relay/refusal.ts";
+import { Relay } from "./relay/relay.ts";
+import type { RelayResult } from "./relay/relay-result.ts";
+import type { HeldReservation, Reservations } from "./account/reservations.ts";
 import type { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps, PricedModel } from "./settings.ts";
-import { admitRequest, requestWeight, upstreamRequest, type RequestWeight } from "./upstream-request.ts";
+import { admitRequest, requestWeight, upstreamRequest, type RequestWeight } from "./outgoing/upstream-request.ts";
 
 /** Failed replicas are started again less and less often, or when the operator has mended what stands against it. */
 const FAILED_RETRY_AFTER_SECONDS = 30;

@@ -3,7 +3,7 @@ import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
 import type { Claim, ClaimResult } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 import type { UpstreamExchange } from "../ports/upstream.ts";
-import { bodySha256 } from "./body-sha256.ts";
+import { bodySha256 } from "./outgoing/body-sha256.ts";
 import { HeldClaim } from "./held-claim.ts";
 import type { DispatcherDeps } from "./settings.ts";
 

@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { tokenBounds } from "../../../../edge/dispatch/bounds.ts";
-import { headerText } from "../../../../edge/dispatch/header-text.ts";
-import { editedBody } from "../../../../edge/dispatch/request-body.ts";
-import { readUsage } from "../../../../edge/dispatch/usage-reader.ts";
+import { tokenBounds } from "../../../../edge/dispatch/outgoing/bounds.ts";
+import { headerText } from "../../../../edge/dispatch/outgoing/header-text.ts";
+import { editedBody } from "../../../../edge/dispatch/outgoing/request-body.ts";
+import { readUsage } from "../../../../edge/dispatch/relay/usage-reader.ts";
 import { requestEnvelopeSchema } from "../../../../shared/openai/request-envelope.ts";
 import { errorOf, manualBench as bench, replica } from "../../../support/dispatch-bench.ts";
 import { inferenceRequest, RecordingWriter, servedModel } from "../../../support/dispatch-fakes.ts";

@@ -1,10 +1,10 @@
 import { describe, expect, it } from "vitest";
-import { costBoundNanoUsd, tokenBounds } from "../../../../edge/dispatch/bounds.ts";
-import { LazyTimer } from "../../../../edge/dispatch/lazy-timer.ts";
-import { durationText } from "../../../../edge/dispatch/rate-limit-headers.ts";
-import { errorBodyOf, readRetryAfterSeconds } from "../../../../edge/dispatch/refusal.ts";
-import { editedBody } from "../../../../edge/dispatch/request-body.ts";
-import { WholeTap } from "../../../../edge/dispatch/whole-tap.ts";
+import { costBoundNanoUsd, tokenBounds } from "../../../../edge/dispatch/outgoing/bounds.ts";
+import { LazyTimer } from "../../../../edge/dispatch/relay/lazy-timer.ts";
+import { durationText } from "../../../../edge/dispatch/account/rate-limit-headers.ts";
+import { errorBodyOf, readRetryAfterSeconds } from "../../../../edge/dispatch/relay/refusal.ts";
+import { editedBody } from "../../../../edge/dispatch/outgoing/request-body.ts";
+import { WholeTap } from "../../../../edge/dispatch/relay/whole-tap.ts";
 import { requestEnvelopeSchema } from "../../../../shared/openai/request-envelope.ts";
 import { servedModel } from "../../../support/dispatch-fakes.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";

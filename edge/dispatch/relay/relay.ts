@@ -1,22 +1,22 @@
-import { ApiError } from "../../shared/errors/api-error.ts";
-import type { ErrorCode } from "../../shared/errors/registry.ts";
-import { IGNORED_FIELDS_HEADER, STEERING_HEADER } from "../../shared/protocol/headers.ts";
-import { SseEventTooLarge } from "../../shared/sse/parser.ts";
-import { SSE_DONE } from "../../shared/sse/writer.ts";
-import type { Clock } from "../../shared/time/clock.ts";
-import type { ReplicaTarget } from "../ports/coordinator.ts";
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import type { ErrorCode } from "../../../shared/errors/registry.ts";
+import { IGNORED_FIELDS_HEADER, STEERING_HEADER } from "../../../shared/protocol/headers.ts";
+import { SseEventTooLarge } from "../../../shared/sse/parser.ts";
+import { SSE_DONE } from "../../../shared/sse/writer.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import type { ReplicaTarget } from "../../ports/coordinator.ts";
 import type {
   Upstream,
   UpstreamExchange,
   UpstreamFailure,
   UpstreamHandler,
   UpstreamRequest,
-} from "../ports/upstream.ts";
+} from "../../ports/upstream.ts";
 import type { ClientAnswer } from "./client-answer.ts";
 import { LazyTimer } from "./lazy-timer.ts";
 import { refusalOf } from "./refusal.ts";
 import type { RelayResult } from "./relay-result.ts";
-import type { DispatchTimeouts } from "./settings.ts";
+import type { DispatchTimeouts } from "../settings.ts";
 import { StreamTap } from "./stream-tap.ts";
 import { UpstreamRefusal } from "./upstream-refusal.ts";
 import { WholeTap } from "./whole-tap.ts";

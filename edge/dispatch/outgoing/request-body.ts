@@ -1,5 +1,5 @@
 import { parseTree, type Node } from "jsonc-parser";
-import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
+import type { InferenceRoute, RequestEnvelope } from "../../../shared/openai/request-envelope.ts";
 
 export interface BodyEdits {
   readonly route: InferenceRoute;

@@ -1,15 +1,15 @@
-import { STRICT_HEADER } from "../../shared/protocol/headers.ts";
-import { activationRequestsOf } from "../../shared/steering/activations.ts";
-import { effectiveSets } from "../../shared/steering/steering-set.ts";
-import type { AdmitRequest, ReplicaTarget } from "../ports/coordinator.ts";
-import type { UpstreamRequest } from "../ports/upstream.ts";
-import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
+import { STRICT_HEADER } from "../../../shared/protocol/headers.ts";
+import { activationRequestsOf } from "../../../shared/steering/activations.ts";
+import { effectiveSets } from "../../../shared/steering/steering-set.ts";
+import type { AdmitRequest, ReplicaTarget } from "../../ports/coordinator.ts";
+import type { UpstreamRequest } from "../../ports/upstream.ts";
+import { CAPABILITY_OF_ROUTE } from "../../routing/capabilities.ts";
 import { affinityOf } from "./affinity-of.ts";
 import { bodySha256 } from "./body-sha256.ts";
 import type { TokenBounds } from "./bounds.ts";
-import type { InferenceRequest } from "./inference-request.ts";
+import type { InferenceRequest } from "../inference-request.ts";
 import { editedBody } from "./request-body.ts";
-import type { DispatcherDeps } from "./settings.ts";
+import type { DispatcherDeps } from "../settings.ts";
 
 /** What a request asks of a replica, from its envelope. */
 export function saeNeeds({

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { TokenCounts } from "../ports/ledger.ts";
+import type { TokenCounts } from "../../ports/ledger.ts";
 
 /** A count that no request reaches is a fault of the server, and its cost might not fit the ledger's integers. */
 const MAX_TOKENS = 2 ** 31 - 1;

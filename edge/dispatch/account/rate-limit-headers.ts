@@ -1,4 +1,4 @@
-import type { RateLimitState } from "../ports/limits.ts";
+import type { RateLimitState } from "../../ports/limits.ts";
 
 /** `x-ratelimit-*` as OpenAI names and writes them; limits that do not exist are left out. */
 export function rateLimitHeaders(state: RateLimitState): Record<string, string> {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { DecisionLog, type RequestDecision } from "../../../../edge/dispatch/decision-log.ts";
-import { manualBench, replica } from "../../../support/dispatch-bench.ts";
+import { DecisionLog, type RequestDecision } from "../../../../../edge/dispatch/account/decision-log.ts";
+import { manualBench, replica } from "../../../../support/dispatch-bench.ts";
 
 const decision = (requestId: string, project = "p"): RequestDecision => ({
   requestId,

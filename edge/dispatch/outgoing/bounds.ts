@@ -1,6 +1,6 @@
-import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
-import type { ServedModel } from "../ports/fleet.ts";
-import type { Price } from "../ports/ledger.ts";
+import type { InferenceRoute, RequestEnvelope } from "../../../shared/openai/request-envelope.ts";
+import type { ServedModel } from "../../ports/fleet.ts";
+import type { Price } from "../../ports/ledger.ts";
 
 /** Characters of JSON text to a token, as a rough mean for prose. Only a guess: exact counts come from the engine. */
 const CHARACTERS_PER_TOKEN = 4;

@@ -1,5 +1,5 @@
-import type { GrantReason } from "../ports/coordinator.ts";
-import type { RequestOutcome } from "../ports/ledger.ts";
+import type { GrantReason } from "../../ports/coordinator.ts";
+import type { RequestOutcome } from "../../ports/ledger.ts";
 
 /** What was decided for one request, for its owner and for operators. Holds no text of it. */
 export interface RequestDecision {

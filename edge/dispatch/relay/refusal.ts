@@ -1,7 +1,7 @@
 import { z } from "zod";
-import type { ApiError, ErrorBody, ErrorSource } from "../../shared/errors/api-error.ts";
-import { ERRORS, type ErrorCode } from "../../shared/errors/registry.ts";
-import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
+import type { ApiError, ErrorBody, ErrorSource } from "../../../shared/errors/api-error.ts";
+import { ERRORS, type ErrorCode } from "../../../shared/errors/registry.ts";
+import { ERROR_SOURCE_HEADER } from "../../../shared/protocol/headers.ts";
 
 /** An error as it goes to the caller: one of ours, or a backend's own, which may have a code that we do not know. */
 export interface Refusal {

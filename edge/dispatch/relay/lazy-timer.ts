@@ -1,4 +1,4 @@
-import type { Clock } from "../../shared/time/clock.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
 
 /**
  * A timer whose deadline moves often, as with every chunk of a stream: moving it later costs one assignment, since

@@ -1,5 +1,5 @@
-import type { ClaimResult } from "../ports/coordinator.ts";
-import type { TokenCounts } from "../ports/ledger.ts";
+import type { ClaimResult } from "../../ports/coordinator.ts";
+import type { TokenCounts } from "../../ports/ledger.ts";
 import type { Refusal } from "./refusal.ts";
 
 /** What became of one attempt, as the relay saw it. */

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { affinityOf } from "../../../../edge/dispatch/affinity-of.ts";
-import type { InferenceRequest } from "../../../../edge/dispatch/inference-request.ts";
-import { PrefixIndex } from "../../../../edge/routing/prefix-index.ts";
-import { DEFAULT_ROUTING_SETTINGS } from "../../../../edge/routing/candidate.ts";
-import { inferenceRequest } from "../../../support/dispatch-fakes.ts";
+import { affinityOf } from "../../../../../edge/dispatch/outgoing/affinity-of.ts";
+import type { InferenceRequest } from "../../../../../edge/dispatch/inference-request.ts";
+import { PrefixIndex } from "../../../../../edge/routing/prefix-index.ts";
+import { DEFAULT_ROUTING_SETTINGS } from "../../../../../edge/routing/candidate.ts";
+import { inferenceRequest } from "../../../../support/dispatch-fakes.ts";
 
 const story = "Once upon a time there was a router. ".repeat(40);
 const asked = (body: Record<string, unknown>, more: Partial<InferenceRequest> = {}): InferenceRequest => ({

@@ -1,6 +1,6 @@
-import type { ReplicaTarget } from "../ports/coordinator.ts";
-import type { EndedAttempt, TokenCounts } from "../ports/ledger.ts";
-import type { RelayResult } from "./relay-result.ts";
+import type { ReplicaTarget } from "../../ports/coordinator.ts";
+import type { EndedAttempt, TokenCounts } from "../../ports/ledger.ts";
+import type { RelayResult } from "../relay/relay-result.ts";
 
 export interface AttemptToAccount {
   readonly requestId: string;

@@ -1,7 +1,7 @@
-import type { Logger } from "../../shared/logging/logger.ts";
-import type { Clock } from "../../shared/time/clock.ts";
-import type { OnSettled, TokenCounts } from "../ports/ledger.ts";
-import type { Limits } from "../ports/limits.ts";
+import type { Logger } from "../../../shared/logging/logger.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import type { OnSettled, TokenCounts } from "../../ports/ledger.ts";
+import type { Limits } from "../../ports/limits.ts";
 
 export interface HeldReservation {
   readonly requestId: string;

@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { StreamTap } from "../../../../edge/dispatch/stream-tap.ts";
-import { delta, finish, usageChunk } from "../../../support/scripted-exchange.ts";
+import { StreamTap } from "../../../../../edge/dispatch/relay/stream-tap.ts";
+import { delta, finish, usageChunk } from "../../../../support/scripted-exchange.ts";
 
 const encoder = new TextEncoder();
 const frame = (value: unknown): string => `data: ${typeof value === "string" ? value : JSON.stringify(value)}\n\n`;

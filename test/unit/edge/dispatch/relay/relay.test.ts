@@ -1,11 +1,11 @@
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ClientAnswer } from "../../../../edge/dispatch/client-answer.ts";
-import { Relay } from "../../../../edge/dispatch/relay.ts";
-import { DEFAULT_DISPATCH_SETTINGS } from "../../../../edge/dispatch/settings.ts";
-import { RecordingWriter } from "../../../support/dispatch-fakes.ts";
-import { ManualClock } from "../../../support/manual-clock.ts";
-import { delta, FakeUpstream, finish, usageChunk } from "../../../support/scripted-exchange.ts";
+import { ClientAnswer } from "../../../../../edge/dispatch/relay/client-answer.ts";
+import { Relay } from "../../../../../edge/dispatch/relay/relay.ts";
+import { DEFAULT_DISPATCH_SETTINGS } from "../../../../../edge/dispatch/settings.ts";
+import { RecordingWriter } from "../../../../support/dispatch-fakes.ts";
+import { ManualClock } from "../../../../support/manual-clock.ts";
+import { delta, FakeUpstream, finish, usageChunk } from "../../../../support/scripted-exchange.ts";
 
 const frame = (value: unknown): string => `data: ${typeof value === "string" ? value : JSON.stringify(value)}\n\n`;
 

@@ -1,6 +1,6 @@
-import { SSE_HEADERS, sseComment, sseData } from "../../shared/sse/writer.ts";
-import type { Clock } from "../../shared/time/clock.ts";
-import type { ResponseWriter } from "../ports/response-writer.ts";
+import { SSE_HEADERS, sseComment, sseData } from "../../../shared/sse/writer.ts";
+import type { Clock } from "../../../shared/time/clock.ts";
+import type { ResponseWriter } from "../../ports/response-writer.ts";
 import { LazyTimer } from "./lazy-timer.ts";
 import { refusalHeaders, type Refusal } from "./refusal.ts";
 

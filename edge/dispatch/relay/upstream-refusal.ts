@@ -1,6 +1,6 @@
-import { ApiError } from "../../shared/errors/api-error.ts";
-import { ERRORS, type ErrorCode } from "../../shared/errors/registry.ts";
-import type { ReplicaTarget } from "../ports/coordinator.ts";
+import { ApiError } from "../../../shared/errors/api-error.ts";
+import { ERRORS, type ErrorCode } from "../../../shared/errors/registry.ts";
+import type { ReplicaTarget } from "../../ports/coordinator.ts";
 import { errorBodyOf, parseJson, readRetryAfterSeconds, refusalOf, type Refusal } from "./refusal.ts";
 import type { RelayResult } from "./relay-result.ts";
 

@@ -1,11 +1,11 @@
 import { z } from "zod";
-import { FINISH_REASONS } from "../../shared/openai/chat.ts";
-import { SseParser, type SseEvent } from "../../shared/sse/parser.ts";
-import { sseData } from "../../shared/sse/writer.ts";
-import type { TokenCounts } from "../ports/ledger.ts";
+import { FINISH_REASONS } from "../../../shared/openai/chat.ts";
+import { SseParser, type SseEvent } from "../../../shared/sse/parser.ts";
+import { sseData } from "../../../shared/sse/writer.ts";
+import type { TokenCounts } from "../../ports/ledger.ts";
 import { errorBodyOf, parseJson, saysError } from "./refusal.ts";
 import { readUsage } from "./usage-reader.ts";
-import type { ErrorBody } from "../../shared/errors/api-error.ts";
+import type { ErrorBody } from "../../../shared/errors/api-error.ts";
 
 /** Longest event that is taken from a backend: one chunk with the activations of a long prompt fits. */
 const MAX_EVENT_LENGTH = 16 * 2 ** 20;

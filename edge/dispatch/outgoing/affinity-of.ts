@@ -1,7 +1,7 @@
-import type { AdmitRequest } from "../ports/coordinator.ts";
-import { TextHash } from "../routing/hash.ts";
-import { promptPrefix } from "../routing/prompt-prefix.ts";
-import type { InferenceRequest } from "./inference-request.ts";
+import type { AdmitRequest } from "../../ports/coordinator.ts";
+import { TextHash } from "../../routing/hash.ts";
+import { promptPrefix } from "../../routing/prompt-prefix.ts";
+import type { InferenceRequest } from "../inference-request.ts";
 
 /** Where a prompt begins in the caller's JSON text. What stands before it may differ without changing the prompt. */
 const PROMPT_KEYS = { "/v1/chat/completions": '"messages"', "/v1/completions": '"prompt"' } as const;

@@ -1,5 +1,5 @@
 import { z } from "zod";
-import type { TokenCounts } from "../ports/ledger.ts";
+import type { TokenCounts } from "../../ports/ledger.ts";
 import { parseJson } from "./refusal.ts";
 import { readUsage } from "./usage-reader.ts";
 
