@@ -18,10 +18,12 @@ void blend(double& value, double sample) { value = value == 0.0 ? sample : value
 
 }  // namespace
 
-int PrefillBudget::rows(int decodeRows, int room) const {
+int PrefillBudget::rows(int decodeRows, int waitingPrompts, int room) const {
   if (decodeRows == 0) return room;
   if (decodeStepSeconds_ == 0.0 || promptRowSeconds_ == 0.0) return std::min(room, kFirstRows);
-  const double affordable = (kStretch - 1.0) * decodeStepSeconds_ / promptRowSeconds_;
+  // A row costs about the same whether it reads a prompt or decodes.
+  const double stepToCome = decodeStepSeconds_ + (waitingPrompts - 1) * promptRowSeconds_;
+  const double affordable = (kStretch * stepToCome - decodeStepSeconds_) / promptRowSeconds_;
   return std::min(room, std::max(kLeastRows, static_cast<int>(std::min(affordable, 1e6))));
 }
 
