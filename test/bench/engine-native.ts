@@ -188,7 +188,9 @@ class Bench {
 
 async function main(): Promise<void> {
   if (flags.help) {
-    console.log("usage: node dist/test/bench/engine-native.js [--json] [--model FILE.gguf] [--threads N] [--rounds N] [--streams 1,4,16]");
+    console.log(
+      "usage: node dist/test/bench/engine-native.js [--json] [--model FILE.gguf] [--threads N] [--rounds N] [--streams 1,4,16]",
+    );
     return;
   }
   const threads = Number(flags.threads);
