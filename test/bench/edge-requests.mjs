@@ -169,7 +169,9 @@ async function answering(url) {
   throw new Error(`${url} does not answer`);
 }
 
-const median = (list) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)];
+function median(list) {
+  return list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)];
+}
 
 function report(rates) {
   const result = {
