@@ -124,6 +124,11 @@ export interface ContextOptions {
   kvType: "f32" | "f16" | "q8_0" | "q4_0";
   /** llama.cpp's own control vector on every row: d values for each layer from layer 1 on. None when left out. */
   controlVector?: Float32Array | null;
+  /**
+   * Whether prompts are let in by small chunks beside running answers, so that these keep their pace; true when left
+   * out. Otherwise a prompt takes all the room of a step: more tokens a second over a burst, with long gaps in it.
+   */
+  boundsPrefill?: boolean;
   /** Called once per decode step with everything that happened in it, on the JavaScript thread. */
   onStep: (events: StepEvents) => void;
 }

@@ -111,6 +111,8 @@ class Bench {
       threads: this.#threads,
       flashAttention: true,
       kvType: "f16",
+      // The bare loop fills its batch with prompts, so the core does too: this compares loops, not policies.
+      boundsPrefill: false,
       onStep: ({ finished }) => {
         for (const { errorMessage } of finished) {
           if (errorMessage !== null) throw new Error(errorMessage);

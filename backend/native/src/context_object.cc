@@ -40,6 +40,8 @@ ContextSettings readSettings(const ObjectReader& options, const ModelFacts& fact
   settings.threads = options.integer("threads", 1, GGML_MAX_N_THREADS);
   settings.flashAttention = options.boolean("flashAttention");
   settings.kvType = readKvType(options);
+  const Napi::Value bounds = options.member("boundsPrefill");
+  if (!bounds.IsUndefined()) settings.boundsPrefill = options.boolean("boundsPrefill");
   settings.controlVector = readControlVector(options, facts);
   return settings;
 }

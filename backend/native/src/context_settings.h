@@ -18,6 +18,8 @@ struct ContextSettings {
   int threads = 1;
   bool flashAttention = true;
   ggml_type kvType = GGML_TYPE_F16;
+  /// Whether running answers keep their pace beside a prompt.
+  bool boundsPrefill = true;
   /// One direction per layer from layer 1 on, added to every row of every sequence; empty for none.
   std::vector<float> controlVector;
 };

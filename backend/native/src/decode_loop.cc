@@ -232,7 +232,9 @@ void DecodeLoop::planBatch() {
     batch_.add({slot->lastToken, slot->nextPosition(), slot->options.sequenceId, true, true, slot.get()});
   }
   const int decoding = static_cast<int>(batch_.rows().size());
-  const int mostRows = decoding + prefill_.rows(decoding, static_cast<int>(waitingPrompts_.size()), batch_.room());
+  const int waiting = static_cast<int>(waitingPrompts_.size());
+  const int promptRows = settings_.boundsPrefill ? prefill_.rows(decoding, waiting, batch_.room()) : batch_.room();
+  const int mostRows = decoding + promptRows;
   for (Job* job : waitingPrompts_) {
     const int budget = mostRows - static_cast<int>(batch_.rows().size());
     if (budget == 0) break;
