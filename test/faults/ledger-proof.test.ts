@@ -109,10 +109,11 @@ describe("the ledger, over 500 mixed requests", () => {
     expect(rows.length).toBeGreaterThan(REQUESTS / 2);
     const cancelled = rows.filter((row) => row.outcome === "cancelled");
     expect(cancelled.length).toBeGreaterThan(REQUESTS / 20);
-    // The engine's death takes its own account with it; everybody else's is exact.
+    // Each of the two deaths takes the account of what was in flight with it: the engine its counts, the edge the
+    // memory of what it had let in and not yet sent. Everybody else's is exact.
     const inexact = rows.filter((row) => row.exactness !== "exact");
     expect(inexact.every((row) => row.outcome === "failed" || row.outcome === "cancelled")).toBe(true);
-    expect(inexact.length).toBeLessThanOrEqual(CONCURRENCY);
+    expect(inexact.length).toBeLessThanOrEqual(2 * CONCURRENCY);
     await expect(stack.cli("usage", "check")).resolves.toBeTypeOf("string");
   }, 240_000);
 
