@@ -192,6 +192,9 @@ export class RunningRequests {
       }
       // A refusal computes nothing, so its zeros are exact even without a word from the engine.
       if (entry.end === "refused") this.#settle(key, entry, NOTHING, { outcome: "failed", exactness: "exact" });
+      // The engine lives and never spoke of it: the connection was closed before it read the request.
+      else if (entry.end === "cancelled" && !entry.heard && entry.events === 0)
+        this.#settle(key, entry, NOTHING, { outcome: "cancelled", exactness: "exact" });
       else this.#settle(key, entry, countedOf(entry), { outcome: outcomeOf(entry.end), exactness: "counted" });
     });
   }

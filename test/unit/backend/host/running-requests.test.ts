@@ -52,6 +52,13 @@ describe("running requests", () => {
     ]);
   });
 
+  it("records exact zeros for a request that its edge took back before a living engine read it", () => {
+    request.close("cancelled");
+    load();
+    clock.advance(GRACE_MS);
+    expect(recorded).toMatchObject([{ ...counts(0, 0, 0), outcome: "cancelled", exactness: "exact" }]);
+  });
+
   it("records the engine's own account, whether it comes before or after the exchange's end", () => {
     running.onEnded({ type: "ended", ...counts(10, 2, 5), outcome: "completed" });
     request.close("completed");
