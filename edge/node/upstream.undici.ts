@@ -58,6 +58,11 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
     this.#handler = handler;
   }
 
+  /** A request starts when it has a connection to itself. */
+  get sent(): boolean {
+    return this.#controller !== null;
+  }
+
   resume(): void {
     if (!this.#over) this.#controller?.resume();
   }
@@ -69,9 +74,9 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    this.#controller = controller;
-    // Aborted while it waited for a connection: nothing has been sent yet.
+    // Aborted while it waited for a connection: nothing has been sent yet, and nothing will be.
     if (this.#over) controller.abort(new Error("aborted by the caller"));
+    else this.#controller = controller;
   }
 
   onResponseStart(

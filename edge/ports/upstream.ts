@@ -30,6 +30,8 @@ export interface UpstreamHandler {
 }
 
 export interface UpstreamExchange {
+  /** False while surely no byte has left: aborted now, the machine never hears of it. An adapter that cannot tell says true. */
+  readonly sent: boolean;
   resume(): void;
   /** Closes the connection at once, in whatever phase it is. No callback follows. May be called twice. */
   abort(): void;

@@ -31,6 +31,8 @@ export class FetchUpstream implements Upstream {
 
 class FetchExchange implements UpstreamExchange {
   readonly #handler: UpstreamHandler;
+  /** `fetch` does not tell when it writes. */
+  readonly sent = true;
   readonly #abortion = new AbortController();
   #over = false;
   #goOn: (() => void) | null = null;

@@ -11,6 +11,7 @@ export class FakeExchange implements UpstreamExchange {
   readonly request: UpstreamRequest;
   readonly #handler: UpstreamHandler;
   aborted = false;
+  sent = true;
   resumed = 0;
   /** What the handler said to the last data: whether it has room. */
   room = true;

@@ -91,7 +91,9 @@ export class Relay implements UpstreamHandler {
 
   /** The client left. The upstream connection is closed before this returns. */
   cancel(): void {
-    this.#abort({ kind: "cancelled", claimResult: "cancelled" });
+    // What no connection has taken yet is nothing that a machine could account for.
+    const nothingComputed = this.#exchange?.sent === false;
+    this.#abort({ kind: "cancelled", claimResult: "cancelled", nothingComputed });
   }
 
   /** The time of the whole request is up. */

@@ -64,7 +64,7 @@ function setUp(decision: AdmitDecision = CLAIMED) {
       open: (request: UpstreamRequest, handler: UpstreamHandler) => {
         sent.push(request);
         handlers.push(handler);
-        return { resume: () => undefined, abort: () => void (state.aborted += 1) };
+        return { sent: true, resume: () => undefined, abort: () => void (state.aborted += 1) };
       },
       close: () => Promise.resolve(),
     },
