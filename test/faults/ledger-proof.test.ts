@@ -109,11 +109,11 @@ describe("the ledger, over 500 mixed requests", () => {
     expect(rows.length).toBeGreaterThan(REQUESTS / 2);
     const cancelled = rows.filter((row) => row.outcome === "cancelled");
     expect(cancelled.length).toBeGreaterThan(REQUESTS / 20);
-    // Answers that came whole are exact. Of the others some are not: what was in flight at one of the two deaths, and a
-    // known defect, requests cancelled at once whose machine's account never comes. The bound holds it where it is.
+    // Answers that came whole are exact, and so is whatever no death touched: each of the two may take with it the
+    // accounts of what was in flight.
     const inexact = rows.filter((row) => row.exactness !== "exact");
     expect(inexact.filter((row) => row.outcome === "completed")).toEqual([]);
-    expect(inexact.length).toBeLessThanOrEqual(REQUESTS / 10);
+    expect(inexact.length).toBeLessThanOrEqual(2 * CONCURRENCY);
     await expect(stack.cli("usage", "check")).resolves.toBeTypeOf("string");
   }, 240_000);
 
