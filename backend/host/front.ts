@@ -8,6 +8,7 @@ import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
+import { readOperatorPath } from "./operator-paths.ts";
 import type { OperatorRoutes } from "./operator-routes.ts";
 import type { EngineAddress, Replica } from "./replica.ts";
 import type { ExchangeEnd, RequestNames } from "./running-requests.ts";
@@ -79,12 +80,13 @@ export class Front {
     try {
       const path = (request.url ?? "/").split("?", 1)[0] ?? "/";
       const saePlace = readSaePath(path);
+      const operatorPlace = readOperatorPath(path);
       if (path === "/health" && (request.method === "GET" || request.method === "HEAD")) this.#health(response);
       else if (saePlace !== null && request.method === methodOfSaePlace(saePlace)) await this.#ask(request, response);
       else if (saePlace !== null) {
         const allow = methodOfSaePlace(saePlace);
         sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow });
-      } else if (this.#deps.operator.handles(path)) await this.#deps.operator.answer(path, request, response);
+      } else if (operatorPlace !== null) await this.#deps.operator.answer(operatorPlace, request, response);
       else if (!this.#routes.has(path)) throw new ApiError("route_not_found", { source: "backend" });
       else if (request.method === "POST") await this.#infer(path, request, response);
       else sendError(response, new ApiError("method_not_allowed", { source: "backend" }), { allow: "POST" });

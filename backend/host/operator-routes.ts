@@ -1,8 +1,9 @@
 import { createHash, timingSafeEqual } from "node:crypto";
-import { request as httpRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { readBody } from "../http-answers.ts";
-import { ENGINE_SAES_PATH } from "../ports/engine-events.ts";
+import { passOn } from "./operator-exchange.ts";
+import type { OperatorPlace } from "./operator-paths.ts";
 import type { Replica } from "./replica.ts";
 
 export interface OperatorDeps {
@@ -11,10 +12,12 @@ export interface OperatorDeps {
   readonly maxBodyBytes: number;
 }
 
-const SAES = /^\/host\/v1\/models\/([^/]+)\/saes(?:\/([^/]+))?$/;
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
-/** The operator's own routes: SAEs of a running model, from this machine only and with the operator's token. */
+/**
+ * The operator's own routes, from this machine only and with the operator's token: SAEs of a running model, its
+ * tokenizer and its template.
+ */
 export class OperatorRoutes {
   readonly #deps: OperatorDeps;
   readonly #digest: Buffer;
@@ -24,29 +27,44 @@ export class OperatorRoutes {
     this.#digest = sha256(deps.token);
   }
 
-  handles(path: string): boolean {
-    return SAES.test(path);
-  }
-
   /** Throws an ApiError before the engine is asked; its answer is passed on as it is. */
-  async answer(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async answer(place: OperatorPlace, request: IncomingMessage, response: ServerResponse): Promise<void> {
     this.#authorise(request);
-    const [, model = "", id] = SAES.exec(path) ?? [];
-    const method = id === undefined ? "POST" : "DELETE";
-    if (request.method !== method) {
-      response.setHeader("allow", method);
+    const method = request.method ?? "GET";
+    if (!place.methods.includes(method)) {
+      response.setHeader("allow", place.methods.join(", "));
       throw new ApiError("method_not_allowed", { source: "backend" });
     }
-    const replica = this.#deps.replicas.get(decoded(model));
-    if (replica === undefined) {
-      throw new ApiError("model_not_found", { source: "backend", message: "This host has no model of this name." });
-    }
+    const named = place.model === null ? null : this.#replica(place.model);
     const body = await readBody(request, this.#deps.maxBodyBytes);
+    const replica = named ?? this.#replicaOf(body);
     const { engine } = replica;
     if (engine === null) {
       throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
     }
-    await passOn({ socketPath: engine.socketPath, method, path: enginePath(id), body }, response);
+    const headers = { "content-type": "application/json" };
+    await passOn({ socketPath: engine.socketPath, method, path: place.enginePath, headers, body }, response);
+  }
+
+  #replica(name: string): Replica {
+    const replica = this.#deps.replicas.get(name);
+    if (replica !== undefined) return replica;
+    throw new ApiError("model_not_found", { source: "backend", message: "This host has no model of this name." });
+  }
+
+  /** The model that a body names; it need not where the host has one only. */
+  #replicaOf(body: Buffer): Replica {
+    const model = modelMember(body);
+    if (typeof model === "string") return this.#replica(model);
+    const { replicas } = this.#deps;
+    const [only] = replicas.values();
+    if (model === undefined && only !== undefined && replicas.size === 1) return only;
+    const message = `'model' must be one of: ${[...replicas.keys()].join(", ") || "none is configured"}.`;
+    throw new ApiError(model === undefined ? "missing_field" : "invalid_value", {
+      source: "backend",
+      message,
+      param: "model",
+    });
   }
 
   #authorise(request: IncomingMessage): void {
@@ -61,35 +79,17 @@ export class OperatorRoutes {
   }
 }
 
-const enginePath = (id: string | undefined): string =>
-  id === undefined ? ENGINE_SAES_PATH : `${ENGINE_SAES_PATH}/${id}`;
-
-interface Passed {
-  readonly socketPath: string;
-  readonly method: string;
-  readonly path: string;
-  readonly body: Buffer;
-}
-
-function passOn({ socketPath, method, path, body }: Passed, response: ServerResponse): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const headers = { "content-type": "application/json", "content-length": body.length };
-    const asked = httpRequest({ socketPath, method, path, headers }, (answer) => {
-      response.writeHead(answer.statusCode ?? 502, { "content-type": "application/json" });
-      answer.pipe(response);
-      answer.once("end", resolve).once("error", reject);
-    });
-    asked.once("error", (cause) => reject(new ApiError("no_replica_available", { source: "backend", cause })));
-    asked.end(body);
-  });
-}
-
-function decoded(text: string): string {
+function modelMember(body: Buffer): unknown {
+  let document: unknown;
   try {
-    return decodeURIComponent(text);
-  } catch {
-    return "";
+    document = JSON.parse(body.toString("utf8"));
+  } catch (cause) {
+    throw new ApiError("invalid_json", { source: "backend", cause });
   }
+  if (typeof document !== "object" || document === null || Array.isArray(document)) {
+    throw new ApiError("invalid_body", { source: "backend" });
+  }
+  return "model" in document ? document.model : undefined;
 }
 
 const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest();

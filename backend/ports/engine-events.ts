@@ -10,6 +10,10 @@ export const ENGINE_EVENTS_PATH = "/engine/v1/events";
  */
 export const ENGINE_SAES_PATH = "/engine/v1/saes";
 
+/** What operators ask of a model's tokenizer and template, under llama-server's names. Nothing is generated. */
+export const ENGINE_TEXT_PATHS = ["/tokenize", "/detokenize", "/apply-template"] as const;
+export type EngineTextPath = (typeof ENGINE_TEXT_PATHS)[number];
+
 const count = z.int().min(0);
 
 /** First line of every connection, and again when something of it changes. */

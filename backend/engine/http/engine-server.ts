@@ -4,7 +4,7 @@ import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
 import { INFERENCE_ROUTES } from "../../../shared/openai/request-envelope.ts";
 import { methodOfSaePlace, readSaePath, type SaePlace } from "../../../shared/protocol/sae-paths.ts";
-import { ENGINE_EVENTS_PATH, ENGINE_SAES_PATH } from "../../ports/engine-events.ts";
+import { ENGINE_EVENTS_PATH, ENGINE_SAES_PATH, ENGINE_TEXT_PATHS } from "../../ports/engine-events.ts";
 import type { EngineModel } from "../engine-model.ts";
 import type { EventHub } from "../events/event-hub.ts";
 import { RequestAccount } from "../events/request-account.ts";
@@ -15,7 +15,7 @@ import { readEmbeddingRequest } from "../openai/embedding-request.ts";
 import type { GenerationPlan } from "../openai/generation-plan.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
-import { TEXT_TOOL_PATHS, answerTextTool } from "../openai/text-tools.ts";
+import { answerTextTool } from "../openai/text-tools.ts";
 import { answerSaeCall } from "../saes/sae-routes.ts";
 import { saesOf, type SaeRegistry } from "../sae-registry.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
@@ -94,7 +94,7 @@ export class EngineServer {
       const path = (request.url ?? "").split("?")[0] ?? "";
       const saePlace = readSaePath(path);
       const route = INFERENCE_ROUTES.find((known) => known === path);
-      const textTool = TEXT_TOOL_PATHS.find((known) => known === path);
+      const textTool = ENGINE_TEXT_PATHS.find((known) => known === path);
       if (route !== undefined) {
         allowOnly("POST", request, response);
         await this.#infer(route, request, response);
@@ -104,6 +104,7 @@ export class EngineServer {
       } else if (textTool !== undefined) {
         allowOnly("POST", request, response);
         const body = readRequestBody(await readBody(request, this.#deps.maxBodyBytes));
+        checkModelName(body, this.#deps.model.name);
         sendJson(response, 200, answerTextTool(textTool, body, this.#deps.model));
       } else if (path === HEALTH_PATH) {
         allowOnly("GET", request, response);

@@ -1,14 +1,11 @@
 import { z } from "zod";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
+import type { EngineTextPath } from "../../ports/engine-events.ts";
 import type { EngineModel } from "../engine-model.ts";
 import { toolUseOf } from "../tools/tool-use.ts";
 import { checkedTokenIds } from "./completion-request.ts";
 import type { RequestBody } from "./request-body.ts";
 import { engineChatSchema } from "./request-schemas.ts";
-
-/** What operators ask of a model's tokenizer and template, under llama-server's names. Nothing is generated. */
-export const TEXT_TOOL_PATHS = ["/tokenize", "/detokenize", "/apply-template"] as const;
-export type TextToolPath = (typeof TEXT_TOOL_PATHS)[number];
 
 const tokenizeSchema = z.looseObject({
   content: z.string(),
@@ -20,7 +17,7 @@ const detokenizeSchema = z.looseObject({ tokens: z.array(z.int().min(0)) });
 const templateSchema = engineChatSchema.extend({ model: z.string().optional() });
 
 /** The answer's body. Throws an ApiError that names the member at fault. */
-export function answerTextTool(path: TextToolPath, body: RequestBody, model: EngineModel): object {
+export function answerTextTool(path: EngineTextPath, body: RequestBody, model: EngineModel): object {
   if (path === "/tokenize") return tokenize(read(tokenizeSchema, body), model);
   if (path === "/detokenize") {
     const { tokens } = read(detokenizeSchema, body);
