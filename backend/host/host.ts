@@ -11,12 +11,13 @@ import { PROTOCOL_VERSION } from "../../shared/protocol/version.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { type HostConfig, originOf } from "../config.ts";
 import { diskOf, mainMemory } from "../discovery/machine.ts";
-import { launcherOf } from "../launchers/launcher-of.ts";
+import { configuredSaes, launcherOf } from "../launchers/launcher-of.ts";
 import { CounterDigest } from "./counter-digest.ts";
 import { EdgeKeys } from "./edge-keys.ts";
 import { EndedStore } from "./ended-store.ts";
 import { lockFolder } from "./folder-lock.ts";
 import { Front } from "./front.ts";
+import { OperatorChanges } from "./operator-changes.ts";
 import { OperatorRoutes } from "./operator-routes.ts";
 import { operatorToken } from "./operator-token.ts";
 import { Replica } from "./replica.ts";
@@ -59,6 +60,12 @@ export async function startHost(deps: HostDeps): Promise<RunningHost> {
   return host;
 }
 
+interface ReplicaParts {
+  readonly runFolder: string;
+  readonly ended: EndedStore;
+  readonly changes: OperatorChanges;
+}
+
 class Host implements RunningHost {
   readonly #deps: HostDeps;
   readonly #epoch: number;
@@ -95,13 +102,16 @@ class Host implements RunningHost {
       logger,
     });
     this.#runFolder = await makeRunFolder();
-    this.#makeReplicas(this.#runFolder, this.#ended);
+    const changes = await OperatorChanges.open({ file: path.join(folder, "operator-changes.json"), logger });
+    this.#makeReplicas({ runFolder: this.#runFolder, ended: this.#ended, changes });
     this.#front = new Front({
       host: config.host,
       replicas: this.#replicas,
       tokens: new TokenCheck({ host: config.host, keys: this.#keys, replays: new ReplayMemory(), clock }),
       operator: new OperatorRoutes({
         replicas: this.#replicas,
+        changes,
+        configuredSaes: (name) => config.models.filter((model) => model.name === name).flatMap(configuredSaes),
         token: await operatorToken(path.join(folder, "operator-token")),
         maxBodyBytes: config.max_body_bytes,
       }),
@@ -156,14 +166,23 @@ class Host implements RunningHost {
     logger.info("stopped", {});
   }
 
-  #makeReplicas(runFolder: string, ended: EndedStore): void {
+  #makeReplicas({ runFolder, ended, changes }: ReplicaParts): void {
     const { clock, config, logger, program } = this.#deps;
     config.models.forEach((model, place) => {
+      const { attached, detached } = changes.of(model.name);
+      if (attached.length + detached.length > 0) {
+        const ids = attached.map(({ id }) => id).join(",");
+        logger.info("an operator's changes apply", {
+          replica: model.name,
+          attached: ids,
+          detached: detached.join(","),
+        });
+      }
       const replica = new Replica({
         name: model.name,
         slots: model.slots ?? config.slots,
         maxPending: model.max_pending ?? config.max_pending,
-        launcher: launcherOf(model, config, program),
+        launcher: launcherOf(model, config, { program, wishes: () => changes.settled(model.name) }),
         settings: {
           startupTimeoutMs: config.startup_timeout,
           restartBaseMs: config.restart_base,

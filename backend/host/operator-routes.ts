@@ -1,17 +1,25 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { z } from "zod";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { readBody } from "../http-answers.ts";
-import { passOn } from "./operator-exchange.ts";
+import type { EngineOptions } from "../ports/engine-options.ts";
+import { attachSaeSchema, type OperatorWishes } from "../ports/operator-wishes.ts";
+import { type OperatorChanges, withAttached, withDetached } from "./operator-changes.ts";
+import { askEngine, type EngineAnswer, passOn, type OperatorQuestion } from "./operator-exchange.ts";
 import type { OperatorPlace } from "./operator-paths.ts";
 import type { Replica } from "./replica.ts";
 
 export interface OperatorDeps {
   readonly replicas: ReadonlyMap<string, Replica>;
+  readonly changes: OperatorChanges;
+  /** SAEs of a model's configuration. */
+  readonly configuredSaes: (model: string) => EngineOptions["saes"];
   readonly token: string;
   readonly maxBodyBytes: number;
 }
 
+const objectSchema = z.record(z.string(), z.unknown());
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
 /**
@@ -38,12 +46,36 @@ export class OperatorRoutes {
     const named = place.model === null ? null : this.#replica(place.model);
     const body = await readBody(request, this.#deps.maxBodyBytes);
     const replica = named ?? this.#replicaOf(body);
-    const { engine } = replica;
-    if (engine === null) {
-      throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
-    }
-    const headers = { "content-type": "application/json" };
-    await passOn({ socketPath: engine.socketPath, method, path: place.enginePath, headers, body }, response);
+    const question = { method, path: place.enginePath, headers: { "content-type": "application/json" }, body };
+    if (place.kind === "text") await passOn({ ...question, socketPath: socketOf(replica) }, response);
+    else await this.#change(place, replica, question, response);
+  }
+
+  /** Asks the engine for a change and, once it is made, remembers it for the engines to come. */
+  async #change(place: OperatorPlace, replica: Replica, question: Question, response: ServerResponse): Promise<void> {
+    const { changes } = this.#deps;
+    const { answer, remembered } = await changes.change(replica.name, async () => {
+      const told = await askEngine({ ...question, socketPath: socketOf(replica) });
+      const made = told.status === 400 && this.#knows(place, replica.name) ? detachedAnswer(place, told) : told;
+      if (made.status !== 200) return { answer: made, remembered: null };
+      const wishes = this.#wishesAfter(place, replica.name, question.body);
+      return { answer: made, remembered: await changes.remember(replica.name, wishes) };
+    });
+    const body = remembered === null ? answer.body : withMember(answer.body, { remembered });
+    if (response.destroyed) return;
+    response.writeHead(answer.status, { ...answer.headers, "content-length": String(body.length) }).end(body);
+  }
+
+  /** It was attached here once: it can be detached even where this engine could not load it. */
+  #knows({ id }: OperatorPlace, model: string): boolean {
+    return this.#deps.changes.of(model).attached.some((sae) => sae.id === id);
+  }
+
+  #wishesAfter({ id }: OperatorPlace, model: string, body: Buffer): OperatorWishes {
+    const before = this.#deps.changes.of(model);
+    const configured = this.#deps.configuredSaes(model);
+    if (id !== null) return withDetached(before, id, configured);
+    return withAttached(before, attachSaeSchema.parse(JSON.parse(body.toString("utf8"))), configured);
   }
 
   #replica(name: string): Replica {
@@ -77,6 +109,23 @@ export class OperatorRoutes {
       cause: new Error(fromHere ? "wrong operator token" : "not from this machine"),
     });
   }
+}
+
+type Question = Omit<OperatorQuestion, "socketPath">;
+
+function socketOf(replica: Replica): string {
+  if (replica.engine !== null) return replica.engine.socketPath;
+  throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
+}
+
+const detachedAnswer = ({ id }: OperatorPlace, { headers }: EngineAnswer): EngineAnswer => ({
+  status: 200,
+  headers: { "content-type": headers["content-type"] ?? "application/json" },
+  body: Buffer.from(JSON.stringify({ id, detached: true })),
+});
+
+function withMember(body: Buffer, member: object): Buffer {
+  return Buffer.from(JSON.stringify({ ...objectSchema.parse(JSON.parse(body.toString("utf8"))), ...member }));
 }
 
 function modelMember(body: Buffer): unknown {

@@ -1,11 +1,20 @@
 import path from "node:path";
 import type { HostConfig, ModelConfig } from "../config.ts";
+import type { EngineOptions } from "../ports/engine-options.ts";
+import type { OperatorWishes } from "../ports/operator-wishes.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 import { nativeLauncher } from "./native.ts";
 import { simLauncher } from "./sim.ts";
 
+export interface LauncherDeps {
+  /** The program that engine processes are started from. */
+  readonly program: string;
+  /** What operators have changed of this model by now. */
+  readonly wishes: () => Promise<OperatorWishes>;
+}
+
 /** The launcher of a configured model, with the host's defaults where the model says nothing itself. */
-export function launcherOf(model: ModelConfig, config: HostConfig, program: string): Launcher {
+export function launcherOf(model: ModelConfig, config: HostConfig, { program, wishes }: LauncherDeps): Launcher {
   const slots = model.slots ?? config.slots;
   const maxPending = model.max_pending ?? config.max_pending;
   const contextLength = model.context_length ?? config.context_length;
@@ -13,16 +22,11 @@ export function launcherOf(model: ModelConfig, config: HostConfig, program: stri
     return simLauncher({ model: model.name, slots, maxPending, contextLength, script: model.sim, program });
   return nativeLauncher({
     program,
+    wishes,
     engine: {
       model: model.name,
       model_path: model.source ?? "",
-      saes: model.saes.map((sae) => ({
-        id: sae.id,
-        path: sae.source,
-        layer: sae.layer ?? null,
-        calibration_text: sae.calibration_text ?? null,
-        serve_anyway: sae.serve_anyway,
-      })),
+      saes: configuredSaes(model),
       profiles: [...model.profiles],
       min_explained_variance: config.min_explained_variance,
       fidelity_folder: path.join(config.data, "fidelity"),
@@ -41,4 +45,16 @@ export function launcherOf(model: ModelConfig, config: HostConfig, program: stri
       log_format: "json",
     },
   });
+}
+
+/** The SAEs of the configuration as engines load them. */
+export function configuredSaes({ saes }: ModelConfig): EngineOptions["saes"] {
+  return saes.map((sae) => ({
+    id: sae.id,
+    path: sae.source,
+    layer: sae.layer ?? null,
+    calibration_text: sae.calibration_text ?? null,
+    serve_anyway: sae.serve_anyway,
+    required: true,
+  }));
 }

@@ -1,9 +1,12 @@
 import { open, stat, writeFile } from "node:fs/promises";
 import type { EngineOptions } from "../ports/engine-options.ts";
+import { type OperatorWishes, wishedSaes } from "../ports/operator-wishes.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 
 export interface NativeLauncherOptions {
   readonly engine: Omit<EngineOptions, "socket_path">;
+  /** What operators have changed since, asked at every start. */
+  readonly wishes: () => Promise<OperatorWishes>;
   /** The program that has the `engine` command. */
   readonly program: string;
 }
@@ -19,15 +22,16 @@ export function nativeLauncher(options: NativeLauncherOptions): Launcher {
     async findFault() {
       const model = await ggufFault(options.engine.model_path);
       if (model !== null) return model;
-      for (const sae of options.engine.saes) {
-        const fault = await saeFault(sae.path);
+      for (const { path, required } of wishedSaes(options.engine.saes, await options.wishes())) {
+        const fault = required ? await saeFault(path) : null;
         if (fault !== null) return fault;
       }
       return null;
     },
     async prepare(socketPath) {
       const file = `${socketPath}.json`;
-      const engineOptions: EngineOptions = { ...options.engine, socket_path: socketPath };
+      const saes = wishedSaes(options.engine.saes, await options.wishes());
+      const engineOptions: EngineOptions = { ...options.engine, saes, socket_path: socketPath };
       await writeFile(file, JSON.stringify(engineOptions), { mode: 0o600 });
       return {
         command: process.execPath,

@@ -14,6 +14,19 @@ export const CALIBRATION_FILE = "calibration.txt";
 /** An SAE that explains less of the model's residual stream than this share of its variance is not served. */
 export const DEFAULT_MIN_EXPLAINED_VARIANCE = 0.5;
 
+/** One SAE as an engine loads it; paths are absolute. */
+export const saeOptionsSchema = z.object({
+  id: z.string().min(1),
+  path: z.string().min(1),
+  layer: z.int().min(0).nullable(),
+  /** Text to measure its fidelity on; null takes `calibration.txt` in its folder, if there is one. */
+  calibration_text: z.string().min(1).nullable().default(null),
+  /** Serve it whatever its fidelity. */
+  serve_anyway: z.boolean().default(false),
+  /** Without it the engine does not start. One that an operator attached is told as refused instead. */
+  required: z.boolean().default(true),
+});
+
 /**
  * The file that `steerage-backend engine --options-json FILE` reads: everything one engine process needs to know.
  * Written by the host's launcher, in a folder that only its user may enter. Paths are absolute.
@@ -26,17 +39,7 @@ export const engineOptionsSchema = z.object({
   /** GGUF file. */
   model_path: z.string().min(1),
   /** Folders of SAEs in any format that backend/sae reads. `layer` overrides what an SAE says of itself. */
-  saes: z.array(
-    z.object({
-      id: z.string().min(1),
-      path: z.string().min(1),
-      layer: z.int().min(0).nullable(),
-      /** Text to measure its fidelity on; null takes `calibration.txt` in its folder, if there is one. */
-      calibration_text: z.string().min(1).nullable().default(null),
-      /** Serve it whatever its fidelity. */
-      serve_anyway: z.boolean().default(false),
-    }),
-  ),
+  saes: z.array(saeOptionsSchema),
   /** Named steerings that requests may ask for. */
   profiles: z.array(z.object({ name: profileNameSchema, steering: steeringSchema })).default([]),
   /** An SAE below this explained variance is not served. */

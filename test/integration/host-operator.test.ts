@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { cpSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
@@ -8,7 +8,13 @@ import { REPOSITORY } from "../support/source-tree.ts";
 
 const MODEL = "demo-storyteller-1m";
 const DEMO = path.join(REPOSITORY, "backend/demo");
-const nativeModel = (name: string) => ({ name, source: path.join(DEMO, `${MODEL}.q8_0.gguf`), slots: 2, threads: 1 });
+const nativeModel = {
+  name: MODEL,
+  source: path.join(DEMO, `${MODEL}.q8_0.gguf`),
+  slots: 2,
+  threads: 1,
+  saes: [{ id: "demo-l1", source: path.join(DEMO, "demo-l1") }],
+};
 
 interface Call {
   readonly body?: unknown;
@@ -23,7 +29,7 @@ describe("a host's own port, for its operator", () => {
   beforeAll(async () => {
     edge = await FakeEdge.start({ host: "gpu-1" });
     host = await HostProcess.start(edge, {
-      models: [nativeModel(MODEL), { name: "sim", engine: "sim", slots: 1, max_pending: 1 }],
+      models: [nativeModel, { name: "sim", engine: "sim", slots: 1, max_pending: 1 }],
     });
     operator = readFileSync(path.join(host.folder, "data/operator-token"), "utf8").trim();
     await until("the models are ready", () => readyCount() === 2);
@@ -87,6 +93,60 @@ describe("a host's own port, for its operator", () => {
     it("take a POST only", async () => {
       const response = await call("GET", "/tokenize");
       expect([response.status, response.headers.get("allow")]).toEqual([405, "POST"]);
+    });
+  });
+
+  describe("SAEs that are attached and detached at run time", () => {
+    const SAES = `/host/v1/models/${MODEL}/saes`;
+    const served = () =>
+      edge.lastReport?.replicas
+        .find(({ id }) => id === MODEL)
+        ?.saes.map(({ id, layer }) => `${id}@${layer}`)
+        .join();
+    const killEngines = () => host.enginePids().forEach((pid) => process.kill(pid, "SIGKILL"));
+    const extra = () => path.join(host.folder, "extra");
+
+    it("are so after an engine's end and after the host's", async () => {
+      cpSync(path.join(DEMO, "demo-l2"), extra(), { recursive: true });
+      const attached = await call("POST", SAES, { body: { id: "extra", path: extra() } });
+      expect([attached.status, await attached.json()]).toMatchObject([
+        200,
+        { id: "extra", layer: 2, remembered: true },
+      ]);
+      const detached = await call("DELETE", `${SAES}/demo-l1`);
+      expect(await detached.json()).toEqual({ id: "demo-l1", detached: true, remembered: true });
+
+      killEngines();
+      await until("the engines are gone", () => readyCount() === 0);
+      await until("the models are ready", () => readyCount() === 2);
+      expect(served()).toBe("extra@2");
+
+      await host.end("SIGTERM");
+      await host.restart();
+      await until("the next host has its models ready", () => readyCount() === 2 && served() === "extra@2");
+      expect(host.log.join("\n")).toMatch(/an operator's changes apply.*attached=extra.*detached=demo-l1/);
+    });
+
+    it("do not keep their model from serving when their folder is gone", async () => {
+      rmSync(extra(), { recursive: true });
+      killEngines();
+      await until("the model serves without it", () => readyCount() === 2 && served() === "");
+      expect(edge.lastReport?.replicas.find(({ id }) => id === MODEL)?.reason).toMatch(/^SAE extra is not served: /);
+    });
+
+    it("are as configured again when that is undone", async () => {
+      expect((await call("POST", SAES, { body: { id: "demo-l1", path: path.join(DEMO, "demo-l1") } })).status).toBe(
+        200,
+      );
+      const refused = await call("POST", SAES, { body: { id: "demo-l1", path: "/nowhere" } });
+      expect(await refused.json()).toMatchObject({ error: { param: "path" } });
+      await until("the configured one is served", () => served() === "demo-l1@1");
+      const kept: unknown = JSON.parse(readFileSync(path.join(host.folder, "data/operator-changes.json"), "utf8"));
+      expect(kept).toMatchObject({ models: { [MODEL]: { detached: [], attached: [{ id: "extra" }] } } });
+      // The engine does not have it, but the next one would look for it.
+      const forgotten = await call("DELETE", `${SAES}/extra`);
+      expect(await forgotten.json()).toEqual({ id: "extra", detached: true, remembered: true });
+      expect((await call("DELETE", `${SAES}/extra`)).status).toBe(400);
     });
   });
 });

@@ -44,7 +44,7 @@ async function verdict(layer: number, over: object = {}, store = new FidelitySto
     logger: keptLogger().logger,
   });
   const native = (await nativeAddon()).loadSae(files.tensors);
-  const options = { id: "l1", path: SAE, layer, calibration_text: TEXT, serve_anyway: false, ...over };
+  const options = { id: "l1", path: SAE, layer, calibration_text: TEXT, serve_anyway: false, required: true, ...over };
   const found = await check.verdict({ options, files, native, layer });
   native.dispose();
   return found;

@@ -6,6 +6,7 @@ import type { EngineOptions } from "../../ports/engine-options.ts";
 import { readFeatureNotes, recordedMaxima } from "../../sae/feature-metadata.ts";
 import { placeOnModel } from "../../sae/place-on-model.ts";
 import { readSaeFolder } from "../../sae/read-sae-folder.ts";
+import { SaeFileError } from "../../sae/sae-file-error.ts";
 import type { LoadedSae } from "../engine-model.ts";
 
 type SaeOption = EngineOptions["saes"][number];
@@ -30,8 +31,8 @@ export interface LoadedSaes {
 }
 
 /**
- * Reads every SAE of the options into native memory. One that cannot belong to the model ends the start, by name; one
- * that explains it badly is left out.
+ * Reads every SAE of the options into native memory. A required one that cannot belong to the model ends the start, by
+ * name; any other, and one that explains the model badly, is left out.
  */
 export async function loadSaes(saes: EngineOptions["saes"], deps: LoadDeps): Promise<LoadedSaes> {
   const loaded: LoadedSae[] = [];
@@ -39,11 +40,21 @@ export async function loadSaes(saes: EngineOptions["saes"], deps: LoadDeps): Pro
   for (const options of saes) {
     const { id } = options;
     if ([...loaded, ...refused].some((sae) => sae.id === id)) throw new ConfigError(`two SAEs have the id '${id}'`);
-    const one = await loadSae(options, deps);
+    const one = await loadOrRefuse(options, deps);
     if ("reason" in one) refused.push(one);
     else loaded.push(one);
   }
   return { loaded, refused };
+}
+
+async function loadOrRefuse(options: SaeOption, deps: LoadDeps): Promise<LoadedSae | RefusedSae> {
+  try {
+    return await loadSae(options, deps);
+  } catch (thrown) {
+    if (options.required || !(thrown instanceof SaeFileError)) throw thrown;
+    deps.logger.warn("SAE left out", { sae: options.id, reason: thrown.message });
+    return { id: options.id, reason: thrown.message };
+  }
 }
 
 /** Reads one SAE into native memory. Throws `SaeFileError` with what does not fit. */

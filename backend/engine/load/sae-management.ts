@@ -1,24 +1,12 @@
-import { z } from "zod";
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import type { AttachedSae } from "../../../shared/protocol/report.ts";
+import { attachSaeSchema } from "../../ports/operator-wishes.ts";
 import { SaeFileError } from "../../sae/sae-file-error.ts";
 import type { LoadedSae } from "../engine-model.ts";
 import type { SaeRegistry } from "../sae-registry.ts";
 import { HooksRefused } from "./hooks-refused.ts";
 import { loadSae, type LoadDeps } from "./load-saes.ts";
-
-const attachSchema = z.strictObject({
-  id: z.string().min(1).max(256),
-  /** Folder on the engine's machine. */
-  path: z.string().min(1),
-  /** Overrules what the SAE's own configuration says. */
-  layer: z.int().min(0).nullish(),
-  /** Text to measure its fidelity on; the one in its folder when left out. */
-  calibration_text: z.string().min(1).nullish(),
-  /** Serve it whatever its fidelity. */
-  serve_anyway: z.boolean().nullish(),
-});
 
 export interface SaeManagementDeps extends LoadDeps {
   readonly registry: SaeRegistry;
@@ -39,7 +27,7 @@ export class SaeManagement {
   /** An SAE of the same id is swapped. Throws `invalid_value` with what does not fit. */
   async attach(document: unknown): Promise<AttachedSae> {
     const { registry, hookRefusal, onChange } = this.#deps;
-    const read = attachSchema.safeParse(document);
+    const read = attachSaeSchema.safeParse(document);
     if (!read.success) throw apiErrorOfZod(read.error);
     const { id, path } = read.data;
     try {
@@ -51,6 +39,7 @@ export class SaeManagement {
           layer: read.data.layer ?? null,
           calibration_text: read.data.calibration_text ?? null,
           serve_anyway: read.data.serve_anyway ?? false,
+          required: false,
         },
         this.#deps,
       );

@@ -1,9 +1,10 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { readHostConfig } from "../../../../backend/config.ts";
 import { launcherOf } from "../../../../backend/launchers/launcher-of.ts";
+import { NO_WISHES, type OperatorWishes } from "../../../../backend/ports/operator-wishes.ts";
 import { engineOptionsSchema } from "../../../../backend/ports/engine-options.ts";
 
 const PROGRAM = "/opt/steerage/main.js";
@@ -22,11 +23,15 @@ describe("launchers", () => {
   });
   afterEach(() => rmSync(folder, { recursive: true }));
 
+  let wishes: OperatorWishes = NO_WISHES;
+  beforeEach(() => {
+    wishes = NO_WISHES;
+  });
   const launcher = (model: Record<string, unknown>, config: Record<string, unknown> = {}) => {
     const read = readHostConfig({ models: [model], ...config }, {}, path.join(folder, "host.yaml"));
     const [first] = read.models;
     if (first === undefined) throw new Error("no model");
-    return launcherOf(first, read, PROGRAM);
+    return launcherOf(first, read, { program: PROGRAM, wishes: () => Promise.resolve(wishes) });
   };
 
   it("writes the native engine's options beside its socket: the model's own, else the host's defaults", async () => {
@@ -65,6 +70,31 @@ describe("launchers", () => {
     const withSae = launcher({ name: "demo", source: "m.gguf", saes: [{ id: "l1", source: "l1" }] });
     expect(await withSae.findFault()).toBe(`${path.join(folder, "l1")}: does not exist`);
     expect(await launcher({ name: "demo", source: "." }).findFault()).toBe(`${folder}: is a folder, not a file`);
+  });
+
+  it("begins with what operators have changed by then, and needs only what is configured", async () => {
+    writeFileSync(path.join(folder, "m.gguf"), header("GGUF", 3));
+    mkdirSync(path.join(folder, "l2"));
+    const saes = ["l1", "l2", "l3"].map((id) => ({ id, source: id }));
+    const native = launcher({ name: "demo", source: "m.gguf", saes });
+    expect(await native.findFault()).toBe(`${path.join(folder, "l1")}: does not exist`);
+    const attached = ["l3", "l4"].map((id) => ({
+      id,
+      path: `/gone/${id}`,
+      layer: null,
+      calibration_text: null,
+      serve_anyway: false,
+      required: false,
+    }));
+    wishes = { ...NO_WISHES, attached, detached: ["l1"] };
+    expect(await native.findFault()).toBeNull();
+    const plan = await native.prepare(path.join(folder, "e.sock"));
+    const options = engineOptionsSchema.parse(JSON.parse(readFileSync(plan.arguments.at(-1) ?? "", "utf8")));
+    expect(options.saes.map(({ id, path: at, required }) => [id, at, required])).toEqual([
+      ["l2", path.join(folder, "l2"), true],
+      ["l3", "/gone/l3", false],
+      ["l4", "/gone/l4", false],
+    ]);
   });
 
   it("gives the scripted engine its script as flags", async () => {
