@@ -273,6 +273,11 @@ export const edgeConfigSchema = z
     control: z
       .strictObject({
         unreachable_after: duration("10s").describe("Silence after which a host gets no new work while others exist."),
+        lease_ttl: duration("15s")
+          .refine((ms) => ms >= 3_000, { error: "must be 3s or more" })
+          .describe(
+            "How long an edge that has died, or is cut off from the database, keeps its name, its placement and its slices of shared rates.",
+          ),
       })
       .prefault({})
       .describe("Judging hosts."),

@@ -20,6 +20,7 @@ import { Front } from "./front.ts";
 import { OperatorChanges } from "./operator-changes.ts";
 import { OperatorRoutes } from "./operator-routes.ts";
 import { operatorToken } from "./operator-token.ts";
+import { PlacementOrders } from "./placement-orders.ts";
 import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
 import { deliverReport } from "./report-delivery.ts";
@@ -76,6 +77,7 @@ class Host implements RunningHost {
   #front: Front | null = null;
   #keys: EdgeKeys | null = null;
   #ended: EndedStore | null = null;
+  #orders: PlacementOrders | null = null;
   #runFolder: string | null = null;
   #seq = 0;
   #origin = "";
@@ -96,6 +98,7 @@ class Host implements RunningHost {
     // Before anything in it is touched: another host's engines live by what is noted there.
     this.#unlock = await lockFolder(folder);
     this.#ended = new EndedStore({ file: path.join(folder, "ended.ndjson"), logger });
+    this.#orders = new PlacementOrders({ file: path.join(folder, "placement.json"), logger });
     this.#keys = await EdgeKeys.open({
       file: path.join(folder, "edge-keys.json"),
       fingerprints: config.edge_key_fingerprints,
@@ -252,7 +255,10 @@ class Host implements RunningHost {
       digest.reset();
       throw error;
     }
-    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) ended.acknowledge(answer.ack_ended, mine);
+    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) {
+      ended.acknowledge(answer.ack_ended, mine);
+      if (answer.desired !== null) this.#orders?.take(server, answer.desired);
+    }
     return { answer, more: report.ended.length === ENDED_PER_REPORT };
   }
 

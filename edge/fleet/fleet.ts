@@ -1,9 +1,8 @@
 import type { Logger } from "../../shared/logging/logger.ts";
-import type { Answer } from "../../shared/protocol/answer.ts";
 import type { AttachedSae, Report, ReportedProfile } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Coordinator, ReplicaDigest } from "../ports/coordinator.ts";
-import type { Fleet, HostState, ServedModel } from "../ports/fleet.ts";
+import type { AcceptedReport, Fleet, HostState, ServedModel } from "../ports/fleet.ts";
 import { endpointDigest, type ScrapedEndpoint } from "./endpoint-digest.ts";
 import { hostState, isNewer, replicaDigest, type HostRecord } from "./host-record.ts";
 import { resolveName, servedModel } from "./served-models.ts";
@@ -82,7 +81,7 @@ export class InProcessFleet implements Fleet {
     this.#scheduleSweep();
   }
 
-  accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">> {
+  accept(report: Report): Promise<AcceptedReport> {
     const known = this.#hosts.get(report.host);
     // A host whose clock was set back starts with a lower epoch; it must not stay unheard when the former life is over.
     if (isNewer(report, known) || (this.#silent.has(report.host) && report.epoch !== known?.report.epoch)) {

@@ -3,19 +3,23 @@ import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { MemoryLimits } from "../limits/limits.memory.ts";
 import { spendingByScope } from "../limits/scopes.ts";
+import { Membership, NameTaken, type MembershipDeps } from "../membership/membership.ts";
 import type { OnSettled } from "../ports/ledger.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
 import * as settings from "../web/settings-of-config.ts";
 import type { Closers } from "./closers.ts";
 import { openStore, type ClosableStore } from "./database.ts";
 import { JOURNAL_FOLDER } from "./journal-files.ts";
+import { edgeIdentityOf } from "./edge-identity.ts";
 import { FileJournal } from "./journal.file.ts";
 import type { LoadedConfig } from "./load-config.ts";
+import { OperatorError } from "./operator-error.ts";
 
 export interface Money {
   readonly store: ClosableStore;
   readonly limits: MemoryLimits;
   readonly ledger: JournaledLedger;
+  readonly membership: Membership;
   readonly priceVersion: number;
 }
 
@@ -32,9 +36,14 @@ export async function openMoney(
   const { clock, logger, closers, onSettled } = deps;
   const store = await openStore({ databaseUrl, authToken: databaseAuthToken, clock, logger });
   closers.add(() => store.close());
+  let membership: Membership | null = null;
+  // Behind the ledger's end: what it still writes counts against this edge's slices.
+  closers.add(() => membership?.leave());
   const journal = await FileJournal.open({ folder: path.join(dataDirectory, JOURNAL_FOLDER) });
   let closeJournal = (): Promise<void> => journal.close();
   closers.add(() => closeJournal());
+  // After the journal, whose folder only one process can have: a name of the same folder is that of a dead one.
+  membership = await joined(loaded, { clock, logger, store });
 
   const limits = new MemoryLimits(clock, settings.limitDefaults(config));
   const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
@@ -56,5 +65,24 @@ export async function openMoney(
   closeJournal = () => ledger.close();
   await ledger.start();
   for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
-  return { store, limits, ledger, priceVersion };
+  return { store, limits, ledger, membership, priceVersion };
+}
+
+async function joined(
+  { config, dataDirectory }: LoadedConfig,
+  deps: Pick<MembershipDeps, "clock" | "logger" | "store">,
+): Promise<Membership> {
+  const identity = await edgeIdentityOf(dataDirectory, config.name);
+  const membership = new Membership({ ...deps, identity, leaseTtlMs: config.control.lease_ttl });
+  try {
+    await membership.join();
+  } catch (thrown) {
+    if (!(thrown instanceof NameTaken)) throw thrown;
+    const seconds = Math.ceil(thrown.freeInMs / 1_000);
+    throw new OperatorError(
+      `another edge named '${config.name}' uses this database: give each edge a 'name' of its own. ` +
+        `If that one is gone, its name is free in ${seconds} s.`,
+    );
+  }
+  return membership;
 }

@@ -94,7 +94,7 @@ async function assemble(
   const signer = await createSigner({ edge: config.name, keys: await signingKeysOf(dataDirectory), clock });
   // The ledger is there before the dispatcher that listens to it.
   const listener: { onSettled: OnSettled | null } = { onSettled: null };
-  const { store, limits, ledger, priceVersion } = await openMoney(loaded, {
+  const { store, limits, ledger, membership, priceVersion } = await openMoney(loaded, {
     clock,
     logger,
     closers,
@@ -160,6 +160,7 @@ async function assemble(
     fleet,
     ledger,
     signer,
+    placementLease: () => membership.placement,
     dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
     decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),

@@ -17,6 +17,10 @@ export const STORE_METHODS = [
   "proofSnapshot",
   "spent",
   "priceVersion",
+  "joinEdge",
+  "edges",
+  "renewEdge",
+  "leaveEdge",
 ] as const satisfies readonly (keyof Store)[];
 export type StoreMethod = (typeof STORE_METHODS)[number];
 

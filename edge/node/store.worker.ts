@@ -47,6 +47,10 @@ export class WorkerStore implements Store {
   readonly proofSnapshot: Store["proofSnapshot"] = (...args) => this.#ask("proofSnapshot", args);
   readonly spent: Store["spent"] = (...args) => this.#ask("spent", args);
   readonly priceVersion: Store["priceVersion"] = (...args) => this.#ask("priceVersion", args);
+  readonly joinEdge: Store["joinEdge"] = (...args) => this.#ask("joinEdge", args);
+  readonly edges: Store["edges"] = (...args) => this.#ask("edges", args);
+  readonly renewEdge: Store["renewEdge"] = (...args) => this.#ask("renewEdge", args);
+  readonly leaveEdge: Store["leaveEdge"] = (...args) => this.#ask("leaveEdge", args);
 
   /** Waits for what runs, closes the database and ends the thread. */
   async close(): Promise<void> {

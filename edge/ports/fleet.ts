@@ -35,10 +35,15 @@ export interface HostState {
   }[];
 }
 
+/** What a host is to hold; which edge may tell it so is decided by the placement lease. */
+export type DesiredState = Omit<NonNullable<Answer["desired"]>, "lease_number">;
+
+export type AcceptedReport = Pick<Answer, "ack_seq" | "report_every_ms"> & { readonly desired: DesiredState | null };
+
 /** Owner of reports, host states and what is served where. Pushes pool digests to the Coordinator on change. */
 export interface Fleet {
   /** Takes a report that was authenticated; an older (epoch, seq) is dropped but still answered. */
-  accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">>;
+  accept(report: Report): Promise<AcceptedReport>;
   models(): Promise<readonly ServedModel[]>;
   /** By id or alias; null when nothing serves it. */
   resolve(name: string): Promise<ServedModel | null>;

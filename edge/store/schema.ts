@@ -146,3 +146,66 @@ export const hostCounters = sqliteTable(
   },
   (table) => [primaryKey({ columns: [table.host, table.edge, table.epoch, table.hour] })],
 );
+
+/** Edges of this database; `expires_at` and `joined_at` are of the database's clock. */
+export const edges = sqliteTable("edges", {
+  name: text().primaryKey(),
+  /** Of the data directory. */
+  home: text().notNull(),
+  /** Of the process. */
+  run: text().notNull(),
+  joinedAt: integer("joined_at").notNull(),
+  expiresAt: integer("expires_at").notNull(),
+  /** 1 once it takes its limits in slices. */
+  sharing: integer().notNull(),
+});
+
+/** Who may do what only one edge may do, under a number that grows with every change of hands. */
+export const edgeLeases = sqliteTable("edge_leases", {
+  subject: text().primaryKey(),
+  holder: text().notNull(),
+  holderRun: text("holder_run").notNull(),
+  number: integer().notNull(),
+});
+
+/** Requests that run at an edge that is not alone, so that another can settle them when it dies. */
+export const openRequests = sqliteTable(
+  "open_requests",
+  {
+    requestId: text("request_id").primaryKey(),
+    edge: text().notNull(),
+    /** What the ledger knows of it, as JSON. */
+    opened: text().notNull(),
+    attempts: text().notNull(),
+    reservedNanoUsd: nanoUsd("reserved_nano_usd").notNull(),
+  },
+  (table) => [index("open_requests_edge").on(table.edge)],
+);
+
+/** What is left of a rate that several edges share; for money only that somebody could not be served. */
+export const limitPools = sqliteTable(
+  "limit_pools",
+  {
+    scope: text().notNull(),
+    resource: text({ enum: ["requests", "tokens", "money"] }).notNull(),
+    level: real().notNull(),
+    at: integer().notNull(),
+    starvedAt: integer("starved_at").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.scope, table.resource] })],
+);
+
+/** Money that an edge may still add to what is spent: free, reserved, or settled and not in the database yet. */
+export const budgetSlices = sqliteTable(
+  "budget_slices",
+  {
+    scope: text().notNull(),
+    period: text().notNull(),
+    edge: text().notNull(),
+    heldNanoUsd: nanoUsd("held_nano_usd").notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.scope, table.period, table.edge] }),
+    index("budget_slices_edge").on(table.edge),
+  ],
+);

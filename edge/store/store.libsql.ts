@@ -1,5 +1,6 @@
 import type { Client, Transaction } from "@libsql/client";
 import type { Clock } from "../../shared/time/clock.ts";
+import type { EdgeIdentity, EdgeMember, EdgeStore, JoinAnswer, RenewAnswer } from "../ports/edge-store.ts";
 import type { HostRecord, KeyAdministration, KeyRecord, KeyStore, NewKey } from "../ports/key-store.ts";
 import type {
   ProofRequest,
@@ -13,12 +14,13 @@ import type {
   UsageStore,
 } from "../ports/usage-store.ts";
 import { databaseOver, type Connection, type Database } from "./database.ts";
+import * as edgeQueries from "./edge-queries.ts";
 import * as keyQueries from "./key-queries.ts";
 import { proofSnapshot, storedRequests } from "./proof-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
-export type Store = KeyStore & KeyAdministration & UsageStore;
+export type Store = KeyStore & KeyAdministration & UsageStore & EdgeStore;
 
 export interface LibsqlStoreOptions {
   readonly clock: Clock;
@@ -105,6 +107,22 @@ export class LibsqlStore implements Store {
 
   priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number> {
     return this.#transaction("write", (database) => usageQueries.priceVersion(database, prices, atMs));
+  }
+
+  joinEdge(edge: EdgeIdentity, ttlMs: number): Promise<JoinAnswer> {
+    return this.#transaction("write", (database) => edgeQueries.joinEdge(database, edge, ttlMs));
+  }
+
+  edges(): Promise<readonly EdgeMember[]> {
+    return this.#read((database) => edgeQueries.listEdges(database));
+  }
+
+  renewEdge(edge: EdgeIdentity, term: { readonly ttlMs: number; readonly sharing: boolean }): Promise<RenewAnswer> {
+    return this.#transaction("write", (database) => edgeQueries.renewEdge(database, edge, term));
+  }
+
+  leaveEdge(edge: EdgeIdentity): Promise<void> {
+    return this.#transaction("write", (database) => edgeQueries.leaveEdge(database, edge));
   }
 
   /** Waits for what runs and closes the connection. */

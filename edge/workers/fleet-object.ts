@@ -1,9 +1,8 @@
 import { DurableObject } from "cloudflare:workers";
-import type { Answer } from "../../shared/protocol/answer.ts";
 import type { Report } from "../../shared/protocol/report.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import type { PoolDigest } from "../ports/coordinator.ts";
-import type { HostState, ServedModel } from "../ports/fleet.ts";
+import type { AcceptedReport, HostState, ServedModel } from "../ports/fleet.ts";
 import { fleetSettings } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
@@ -28,7 +27,7 @@ export class FleetObject extends DurableObject<WorkerEnv> {
     });
   }
 
-  accept(report: Report): Promise<Pick<Answer, "ack_seq" | "report_every_ms" | "desired">> {
+  accept(report: Report): Promise<AcceptedReport> {
     return this.#fleet.accept(report);
   }
 

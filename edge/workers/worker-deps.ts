@@ -55,6 +55,8 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     fleet,
     ledger: { acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters) },
     signer,
+    // A Worker is one edge, whatever the number of its isolates.
+    placementLease: () => 1,
     dispatch: dispatchOf(env, { signer, metrics }),
     callSae: (call) => {
       // Nothing of it is priced.

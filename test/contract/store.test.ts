@@ -4,9 +4,15 @@ import { openCommandStore, openStore } from "../../edge/node/database.ts";
 import { keptLogger } from "../support/silent-logger.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
 import { HranaServer } from "../support/hrana-server.ts";
-import { storeContract } from "./store.contract.ts";
+import { edgeStoreContract } from "./edge-store.contract.ts";
+import { storeContract, type StoreCase } from "./store.contract.ts";
 
-storeContract({
+function bothContracts(adapter: StoreCase): void {
+  storeContract(adapter);
+  edgeStoreContract(adapter);
+}
+
+bothContracts({
   name: "a server over HTTP",
   create: async () => {
     const { folder, remove } = temporaryFolder();
@@ -28,7 +34,7 @@ for (const [name, open] of [
   ["a file in this thread", openCommandStore],
   ["a file in a thread of its own", openStore],
 ] as const) {
-  storeContract({
+  bothContracts({
     name,
     create: async () => {
       const { folder, remove } = temporaryFolder();

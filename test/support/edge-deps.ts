@@ -4,7 +4,7 @@ import type { EdgeDeps, Respond } from "../../edge/deps.ts";
 import type { InferenceRequest } from "../../edge/dispatch/inference-request.ts";
 import type { SaeCall } from "../../edge/dispatch/sae-calls.ts";
 import { EdgeMetrics } from "../../edge/monitoring/edge-metrics.ts";
-import type { ServedModel } from "../../edge/ports/fleet.ts";
+import type { DesiredState, ServedModel } from "../../edge/ports/fleet.ts";
 import type { Principal } from "../../edge/ports/principal.ts";
 import type { Report } from "../../shared/protocol/report.ts";
 import { ManualClock } from "./manual-clock.ts";
@@ -43,7 +43,14 @@ export interface FakeEdge {
   readonly saeCalls: SaeCall[];
   readonly reports: Report[];
   readonly log: string[];
-  readonly state: { draining: boolean; store: "ok" | "away"; models: ServedModel[]; settling: boolean };
+  readonly state: {
+    draining: boolean;
+    store: "ok" | "away";
+    models: ServedModel[];
+    settling: boolean;
+    desired: DesiredState | null;
+    placementLease: number | null;
+  };
 }
 
 /** Answers whole through a collected writer, as a runtime would. */
@@ -81,7 +88,14 @@ export function fakeEdge(): FakeEdge {
   const saeCalls: SaeCall[] = [];
   const reports: Report[] = [];
   const log: string[] = [];
-  const state: FakeEdge["state"] = { draining: false, store: "ok", models: [MODEL], settling: false };
+  const state: FakeEdge["state"] = {
+    draining: false,
+    store: "ok",
+    models: [MODEL],
+    settling: false,
+    desired: null,
+    placementLease: null,
+  };
   let seed = 0;
   const deps: EdgeDeps = {
     clock,
@@ -113,7 +127,7 @@ export function fakeEdge(): FakeEdge {
     fleet: {
       accept(report) {
         reports.push(report);
-        return Promise.resolve({ ack_seq: report.seq, report_every_ms: 1_000, desired: null });
+        return Promise.resolve({ ack_seq: report.seq, report_every_ms: 1_000, desired: state.desired });
       },
       models: () => Promise.resolve(state.models),
       resolve: (name) =>
@@ -124,6 +138,7 @@ export function fakeEdge(): FakeEdge {
     },
     ledger: { acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })) },
     signer: { publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }] },
+    placementLease: () => state.placementLease,
     callSae: (call) => {
       saeCalls.push(call);
       const body = new TextEncoder().encode(JSON.stringify({ object: "sae", id: call.saeId }));

@@ -38,6 +38,7 @@ export class FakeEdge {
   /** Added to the edge's clock. */
   clockOffsetMs = 0;
   reportEveryMs = 1_000;
+  desired: Answer["desired"] = null;
   port = 0;
 
   private constructor(options: { name: string; host: string; key: EdgeKey; privateKey: SigningKey }) {
@@ -136,7 +137,7 @@ export class FakeEdge {
       edge_time: Date.now() + this.clockOffsetMs,
       keys: this.keys,
       report_every_ms: this.reportEveryMs,
-      desired: null,
+      desired: this.desired,
     };
     response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
   }

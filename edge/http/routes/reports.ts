@@ -5,6 +5,7 @@ import { reportSchema } from "../../../shared/protocol/report.ts";
 import { isProtocolAccepted, PROTOCOL_VERSION } from "../../../shared/protocol/version.ts";
 import { crossesInTheClear } from "../../config.ts";
 import type { EdgeDeps } from "../../deps.ts";
+import type { DesiredState } from "../../ports/fleet.ts";
 import { bearerCredential } from "../bearer.ts";
 import type { HttpContext } from "../environment.ts";
 import { readJsonObject } from "../read-json.ts";
@@ -49,8 +50,13 @@ export function reportsRoute(deps: EdgeDeps) {
       edge_time: deps.clock.nowMs(),
       keys: [...deps.signer.publicKeys()],
       report_every_ms: accepted.report_every_ms,
-      desired: accepted.desired,
+      desired: ordered(accepted.desired, deps.placementLease()),
     };
     return c.json(answer);
   };
+}
+
+/** Only the edge that holds the placement lease tells a host what to hold, under the lease's number. */
+function ordered(desired: DesiredState | null, leaseNumber: number | null): Answer["desired"] {
+  return desired === null || leaseNumber === null ? null : { lease_number: leaseNumber, ...desired };
 }
