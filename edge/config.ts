@@ -56,6 +56,7 @@ const timeoutsSchema = z.strictObject({
   idle: duration("30s").describe("Between two pieces of a stream."),
   generation: duration("10m").describe("For a whole answer that is not streamed."),
   total: duration("30m").describe("For any request, waiting and retries included."),
+  client_stall: duration("60s").describe("How long a client may take nothing of an answer that is ready for it."),
 });
 
 const bandSchema = z.strictObject({
@@ -193,6 +194,9 @@ const routerSchema = z.strictObject({
     .default(true)
     .describe("Whether replicas are asked for usage in streams when the caller did not ask."),
   timeouts: timeoutsSchema.prefault({}).describe("Time limits of one request."),
+  keep_alive: duration("15s").describe(
+    "Silence after which a waiting stream gets a comment line, so that nothing on the way takes it for dead; 0 is never.",
+  ),
   scrape_interval: duration("1s").describe("How often the metrics pages of static endpoints are read; 0 is never."),
   scrape_timeout: duration("1s").describe("Time for one such page."),
   session_header: z

@@ -1,5 +1,6 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { InferenceRoute, RequestEnvelope } from "../../shared/openai/request-envelope.ts";
+import { streamOptionsFault } from "../../shared/openai/sampling.ts";
 import { activationRequestsOf } from "../../shared/steering/activations.ts";
 import { profileFault } from "../../shared/steering/profile.ts";
 import { effectiveSets, type SteeringOfSae } from "../../shared/steering/steering-set.ts";
@@ -14,6 +15,12 @@ export function checkEnvelope(route: InferenceRoute, envelope: RequestEnvelope):
     throw new ApiError("invalid_value", {
       message: "'max_tokens' and 'max_completion_tokens' differ; send one of them.",
       param: "max_tokens",
+    });
+  }
+  if (route !== "/v1/embeddings" && streamOptionsFault(envelope)) {
+    throw new ApiError("invalid_value", {
+      message: "'stream_options' is only allowed with 'stream': true.",
+      param: "stream_options",
     });
   }
   const senses = activationRequestsOf(envelope.return_sae_activations).length > 0;

@@ -140,14 +140,15 @@ export function dispatchSettings(
     injectUsage: inject_usage,
     withoutMachineMs: config.router.admission.queue_ttl_without_replica,
     timeouts: {
-      ...DEFAULT_DISPATCH_SETTINGS.timeouts,
       dialMs: timeouts.dial,
       responseHeaderMs: timeouts.response_header,
       firstTokenMs: timeouts.first_token,
       idleMs: timeouts.idle,
       generationMs: timeouts.generation,
       totalMs: timeouts.total,
+      clientStallMs: timeouts.client_stall,
     },
+    keepAliveMs: config.router.keep_alive,
     priceOf: (model) => ({ price: priceOf(config, model), priceVersion: options.priceVersion }),
     endpointKey: (id) => keys.get(id) ?? null,
   };

@@ -12,6 +12,7 @@ import { startEdge, type RunningEdge } from "../../edge/node/start-edge.ts";
 import type { UsageRow } from "../../edge/ports/usage-store.ts";
 import { readConfig } from "../../shared/config/read-config.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
+import { until } from "./stack.ts";
 
 const quiet = createLogger({ level: "error", format: "console", clock: nodeClock, write: () => undefined });
 
@@ -79,6 +80,18 @@ export class EdgeOnNode {
 
   rows(): Promise<readonly UsageRow[]> {
     return this.#withStore((store) => store.usagePage({ fromMs: null, toMs: null, after: null, limit: 1_000 }));
+  }
+
+  /** The row of an answer, as soon as it is stored. */
+  async rowOf(answer: Response): Promise<UsageRow> {
+    const requestId = answer.headers.get("x-request-id");
+    let found: UsageRow | undefined;
+    await until(`the row of ${requestId} is stored`, async () => {
+      found = (await this.rows()).find((row) => row.requestId === requestId);
+      return found !== undefined;
+    });
+    if (found === undefined) throw new Error("a row that was found is there");
+    return found;
   }
 
   post(route: string, body: unknown, init: PostOptions = {}): Promise<Response> {

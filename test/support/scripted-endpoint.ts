@@ -8,7 +8,7 @@ export interface SeenRequest {
   readonly aborted: Promise<void>;
 }
 
-export type Script = (request: SeenRequest, response: ServerResponse) => void;
+export type Script = (request: SeenRequest, response: ServerResponse) => unknown;
 
 /** An OpenAI-compatible server on loopback that does what a test says and remembers what it was asked. */
 export class ScriptedEndpoint {
@@ -44,7 +44,7 @@ export class ScriptedEndpoint {
         }
         const request = { path: incoming.url ?? "", headers: incoming.headers, body, aborted };
         endpoint?.seen.push(request);
-        endpoint?.script(request, outgoing);
+        void endpoint?.script(request, outgoing);
       });
     });
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
@@ -75,6 +75,18 @@ export function chunkText(delta: object, finishReason: string | null = null): st
 export function endOfStream(): string {
   const last = { ...base, object: "chat.completion.chunk", choices: [], usage };
   return `${chunkText({}, "stop")}data: ${JSON.stringify(last)}\n\ndata: [DONE]\n\n`;
+}
+
+/** A stream of just these bytes, each part written on its own. */
+export function streamOf(parts: readonly (string | Uint8Array)[], head: Readonly<Record<string, string>> = {}): Script {
+  return async (_request, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream", ...head });
+    for (const part of parts) {
+      await new Promise<void>((resolve) => response.write(part, () => resolve()));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    response.end();
+  };
 }
 
 export function answerOfFive(request: SeenRequest, response: ServerResponse): void {

@@ -109,7 +109,8 @@ export class StreamTap {
       this.#end = { kind: "done" };
       return "";
     }
-    if (event === "error") {
+    // Words of a server or proxy that failed; a client would choke on what is no object (case C097).
+    if (event === "error" || !text.startsWith("{")) {
       this.#end = { kind: "error", body: errorBodyOf(parseJson(text), null) };
       return "";
     }
