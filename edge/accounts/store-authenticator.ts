@@ -108,6 +108,7 @@ function principalOf(record: KeyRecord): Principal {
     highestBand: record.highestBand,
     keyLimits: record.keyLimits,
     projectLimits: record.projectLimits,
+    accountLimits: record.accountLimits,
   };
 }
 

@@ -106,10 +106,12 @@ export class RequestRun {
 
   async #withReservation(): Promise<RequestOutcome> {
     const { limits, ledger } = this.#deps;
-    const { requestId, principal } = this.#request;
+    const { requestId, principal, receivedAtMs, model } = this.#request;
     const decision = await limits.reserve({
       account: principal.account,
       requestId,
+      atMs: receivedAtMs,
+      model: model.id,
       scopes: scopesOf(principal),
       inputTokensEstimate: this.#bounds.inputTokensEstimate,
       outputTokensLimit: this.#bounds.outputTokensLimit,

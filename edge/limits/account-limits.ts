@@ -1,19 +1,18 @@
 import type {
-  RateLimitState,
+  InspectLimits,
+  LimitedScope,
+  LimitsView,
   ReserveDecision,
   ReserveRequest,
-  ScopeLimits,
   SettleReservation,
+  SpentMoney,
 } from "../ports/limits.ts";
-import {
-  IDLE_RATE,
-  requestsLeft,
-  takeRequest,
-  WINDOW_MS,
-  withoutOneRequest,
-  type RequestRate,
-} from "./request-rate.ts";
-import { fullBucket, refilled, settleTokens, takeTokens, tokensLeft, type TokenBucket } from "./token-bucket.ts";
+import { budgetBlock, refusalOf, type Block } from "./block.ts";
+import { budgetsOf, rateLimitState, scopeView, type EffectiveScope, type ScopeState } from "./effective-scope.ts";
+import { OutputMeans } from "./output-means.ts";
+import { IDLE_RATE, takeRequest, withoutOneRequest, type RequestRate } from "./request-rate.ts";
+import { ScopeMoney, type MoneyState } from "./scope-money.ts";
+import { fullBucket, refilled, settleTokens, takeTokens, type TokenBucket } from "./token-bucket.ts";
 
 export interface LimitDefaults {
   /** `auth.default_rpm`: for requests of which no scope has a limit of its own; 0 is unlimited. */
@@ -24,53 +23,42 @@ export interface LimitDefaults {
   readonly reservationTtlMs: number;
 }
 
-interface ScopeState {
-  rate: RequestRate;
-  /** Null until a request met a limit on tokens. */
-  bucket: TokenBucket | null;
-  spentNanoUsd: bigint;
-  reservedNanoUsd: bigint;
-}
-
-/** A scope with the limits that apply to it now: null is none. */
-interface EffectiveScope {
+interface TakenScope {
   readonly id: string;
-  readonly state: ScopeState;
   readonly requestsPerMinute: number | null;
   readonly tokensPerMinute: number | null;
-  readonly budgetNanoUsd: bigint | null;
+  readonly tokens: number;
 }
 
 interface Reservation {
-  readonly scopes: readonly {
-    readonly id: string;
-    readonly requestsPerMinute: number | null;
-    readonly tokensPerMinute: number | null;
-  }[];
-  readonly tokens: number;
+  readonly scopes: readonly TakenScope[];
+  readonly model: string;
   readonly costNanoUsd: bigint;
+  /** Unix milliseconds: the periods of its money. */
+  readonly atMs: number;
+  readonly reservedAtMs: number;
   readonly expiresAtMs: number;
   /** Its money was given back when it expired; a late settlement is still charged. */
   isExpired: boolean;
 }
 
-/** Before any answer was seen, a completion without a limit is taken to be this long. */
-const FIRST_MEAN_TOKENS = 128;
-const MEAN_WEIGHT = 0.1;
-const WINDOW_SECONDS = WINDOW_MS / 1_000;
+/** How long a reservation is held, before one was settled. */
+const FIRST_HELD_MS = 5_000;
+const HELD_WEIGHT = 0.1;
 
 /**
- * The limits of one account: its keys' and projects' rates and budgets. All scopes of a request are taken or none.
- * Decisions depend on the arguments alone; `nowMs` is monotonic.
+ * The limits of one account: rates and budgets of its keys, its projects and itself. All scopes of a request are taken
+ * or none. Decisions depend on the arguments alone; `nowMs` is monotonic.
  *
- * A scope's own limit always applies; where no scope has one, the default applies to the narrowest. 0 lifts a rate
- * limit (the default too); a budget of 0 refuses everything; null is no budget.
+ * Every scope's own limit applies, so the one of which least is left decides; where no scope has one, the default
+ * applies to the narrowest. 0 lifts a rate limit (the default too); a budget of 0 refuses everything; null is none.
  */
 export class AccountLimits {
   readonly #defaults: LimitDefaults;
   readonly #scopes = new Map<string, ScopeState>();
   readonly #reservations = new Map<string, Reservation>();
-  #meanCompletionTokens: number | null = null;
+  readonly #means = new OutputMeans();
+  #heldMs = FIRST_HELD_MS;
 
   constructor(defaults: LimitDefaults) {
     this.#defaults = defaults;
@@ -80,64 +68,56 @@ export class AccountLimits {
     this.#expire(nowMs);
     const scopes = this.#effective(request.scopes, nowMs);
     const costNanoUsd = BigInt(request.costBoundNanoUsd);
-    const expected = request.outputTokensLimit ?? Math.ceil(this.#meanCompletionTokens ?? FIRST_MEAN_TOKENS);
-    const tokens = request.inputTokensEstimate + expected;
+    const { inputTokensEstimate, outputTokensLimit, model, atMs } = request;
+    const isGuess = outputTokensLimit === null;
+    const tokens = inputTokensEstimate + (outputTokensLimit ?? this.#means.expected(narrowestOf(scopes), model));
     // A guess need not be covered in full: half of it must be there, and the rest is debt that later requests wait out.
-    const neededTokens = request.outputTokensLimit === null ? Math.ceil(tokens / 2) : tokens;
+    const neededTokens = isGuess ? Math.ceil(tokens / 2) : tokens;
 
-    const taken: { state: ScopeState; rate: RequestRate; bucket: TokenBucket | null }[] = [];
+    const blocks: Block[] = [];
+    const taken: { scope: EffectiveScope; rate: RequestRate; bucket: TokenBucket | null; tokens: number }[] = [];
     for (const scope of scopes) {
-      const { state, requestsPerMinute, tokensPerMinute, budgetNanoUsd } = scope;
-      if (budgetNanoUsd !== null && isOverBudget(state, budgetNanoUsd, costNanoUsd)) {
-        return this.#refusal("insufficient_quota", scope, `budget of ${dollars(budgetNanoUsd)} US dollars`, {
-          waitMs: null,
-          scopes,
-          nowMs,
-        });
-      }
-      // A guess may be wrong and passes when the bucket is full; what the caller himself asks for is what he needs.
-      if (tokensPerMinute !== null && request.outputTokensLimit !== null && tokens > tokensPerMinute) {
-        return this.#refusal("rate_limit_exceeded", scope, `limit of ${tokensPerMinute} tokens per minute`, {
-          waitMs: null,
-          neededTokens: tokens,
-          scopes,
-          nowMs,
-        });
+      const { state, requestsPerMinute, tokensPerMinute } = scope;
+      for (const budget of scope.budgets) {
+        const money = state.money.of(budget.period, atMs);
+        const block = budgetBlock(scope.id, budget, { money, costNanoUsd, atMs, heldMs: this.#heldMs });
+        if (block !== null) blocks.push(block);
       }
       let { rate, bucket } = state;
+      let scopeTokens = tokens;
       if (requestsPerMinute !== null) {
         const result = takeRequest(rate, requestsPerMinute, nowMs);
-        if (!result.ok) {
-          return this.#refusal("rate_limit_exceeded", scope, `limit of ${requestsPerMinute} requests per minute`, {
-            waitMs: result.waitMs,
-            scopes,
-            nowMs,
-          });
-        }
-        rate = result.rate;
+        if (result.ok) rate = result.rate;
+        else blocks.push({ kind: "requests", scopeId: scope.id, limit: requestsPerMinute, waitMs: result.waitMs });
       }
       if (tokensPerMinute !== null && bucket !== null) {
-        const result = takeTokens(bucket, tokensPerMinute, tokens, neededTokens);
-        if (!result.ok) {
-          return this.#refusal("rate_limit_exceeded", scope, `limit of ${tokensPerMinute} tokens per minute`, {
-            waitMs: result.waitMs,
-            scopes,
-            nowMs,
-          });
-        }
-        bucket = result.bucket;
+        // A guess may be wrong and takes at most the bucket; what the caller himself asks for is what he needs.
+        if (isGuess) scopeTokens = Math.min(tokens, tokensPerMinute);
+        const limit = { kind: "tokens", scopeId: scope.id, limit: tokensPerMinute } as const;
+        const result = takeTokens(bucket, tokensPerMinute, scopeTokens, neededTokens);
+        if (!isGuess && tokens > tokensPerMinute) blocks.push({ ...limit, waitMs: null, neededTokens: tokens });
+        else if (result.ok) bucket = result.bucket;
+        else blocks.push({ ...limit, waitMs: result.waitMs });
       }
-      taken.push({ state, rate, bucket });
+      taken.push({ scope, rate, bucket, tokens: scopeTokens });
     }
-    for (const { state, rate, bucket } of taken) {
-      state.rate = rate;
-      state.bucket = bucket;
-      state.reservedNanoUsd += costNanoUsd;
+    if (blocks.length > 0) return refusalOf(blocks, rateLimitState(scopes, nowMs));
+    for (const { scope, rate, bucket } of taken) {
+      scope.state.rate = rate;
+      scope.state.bucket = bucket;
+      scope.state.money.reserve(atMs, costNanoUsd);
     }
     this.#reservations.set(request.requestId, {
-      scopes: scopes.map(({ id, requestsPerMinute, tokensPerMinute }) => ({ id, requestsPerMinute, tokensPerMinute })),
-      tokens,
+      scopes: taken.map(({ scope: { id, requestsPerMinute, tokensPerMinute }, tokens: reserved }) => ({
+        id,
+        requestsPerMinute,
+        tokensPerMinute,
+        tokens: reserved,
+      })),
+      model,
       costNanoUsd,
+      atMs,
+      reservedAtMs: nowMs,
       expiresAtMs: nowMs + this.#defaults.reservationTtlMs,
       isExpired: false,
     });
@@ -150,33 +130,39 @@ export class AccountLimits {
     if (reservation === undefined) return;
     this.#reservations.delete(settlement.reservationId);
     const costNanoUsd = BigInt(settlement.costNanoUsd);
-    for (const { id, requestsPerMinute, tokensPerMinute } of reservation.scopes) {
+    for (const { id, requestsPerMinute, tokensPerMinute, tokens } of reservation.scopes) {
       const state = this.#scope(id);
       if (settlement.uncounted === true && requestsPerMinute !== null)
         state.rate = withoutOneRequest(state.rate, requestsPerMinute);
-      if (!reservation.isExpired) state.reservedNanoUsd -= reservation.costNanoUsd;
-      state.spentNanoUsd += costNanoUsd;
+      if (!reservation.isExpired) state.money.release(reservation.atMs, reservation.costNanoUsd);
+      state.money.spend(reservation.atMs, costNanoUsd);
       if (tokensPerMinute === null || state.bucket === null) continue;
       const bucket = refilled(state.bucket, tokensPerMinute, nowMs);
-      state.bucket = settleTokens(bucket, tokensPerMinute, reservation.tokens, settlement.totalTokens);
+      state.bucket = settleTokens(bucket, tokensPerMinute, tokens, settlement.totalTokens);
     }
-    if (settlement.completionTokens > 0) this.#learn(settlement.completionTokens);
+    this.#heldMs += (nowMs - reservation.reservedAtMs - this.#heldMs) * HELD_WEIGHT;
+    if (settlement.completionTokens > 0)
+      this.#means.learn(narrowestOf(reservation.scopes), reservation.model, settlement.completionTokens);
   }
 
-  /** Adds money that was spent without a reservation here; it may be negative. */
-  addSpent(scopeId: string, nanoUsd: bigint): void {
-    this.#scope(scopeId).spentNanoUsd += nanoUsd;
+  addSpent({ scopes, atMs, nanoUsd }: SpentMoney): void {
+    for (const id of scopes) this.#scope(id).money.spend(atMs, BigInt(nanoUsd));
   }
 
-  /** For tests and the dashboard. */
-  money(scopeId: string): { readonly spentNanoUsd: bigint; readonly reservedNanoUsd: bigint } {
-    const { spentNanoUsd, reservedNanoUsd } = this.#scope(scopeId);
+  /** What applies and what is left; takes nothing. */
+  inspect({ scopes, atMs }: Omit<InspectLimits, "account">, nowMs: number): LimitsView {
+    this.#expire(nowMs);
+    const effective = this.#effective(scopes, nowMs);
+    return {
+      state: rateLimitState(effective, nowMs),
+      scopes: effective.map((scope) => scopeView(scope, { atMs, nowMs })),
+    };
+  }
+
+  /** For tests: what a scope spent in all, and holds in reserve. */
+  money(scopeId: string): MoneyState {
+    const { spentNanoUsd, reservedNanoUsd } = this.#scope(scopeId).money.of("total", 0);
     return { spentNanoUsd, reservedNanoUsd };
-  }
-
-  #learn(completionTokens: number): void {
-    const mean = this.#meanCompletionTokens;
-    this.#meanCompletionTokens = mean === null ? completionTokens : mean + (completionTokens - mean) * MEAN_WEIGHT;
   }
 
   /** Reservations are in order of their expiry. One is kept for a second term, for a settlement that comes late. */
@@ -185,21 +171,18 @@ export class AccountLimits {
       if (nowMs < reservation.expiresAtMs) return;
       if (!reservation.isExpired) {
         reservation.isExpired = true;
-        for (const scope of reservation.scopes) this.#scope(scope.id).reservedNanoUsd -= reservation.costNanoUsd;
+        for (const scope of reservation.scopes)
+          this.#scope(scope.id).money.release(reservation.atMs, reservation.costNanoUsd);
       }
       if (nowMs >= reservation.expiresAtMs + this.#defaults.reservationTtlMs) this.#reservations.delete(id);
     }
   }
 
-  #effective(
-    scopes: readonly { readonly id: string; readonly limits: ScopeLimits }[],
-    nowMs: number,
-  ): EffectiveScope[] {
+  #effective(scopes: readonly LimitedScope[], nowMs: number): EffectiveScope[] {
     const hasRequests = scopes.some(({ limits }) => limits.requestsPerMinute !== null);
     const hasTokens = scopes.some(({ limits }) => limits.tokensPerMinute !== null);
     return scopes.map(({ id, limits }, at) => {
-      const isNarrowest = at === 0;
-      const fallback = isNarrowest ? this.#defaults : null;
+      const fallback = at === 0 ? this.#defaults : null;
       const tokensPerMinute = rateOrNone(limits.tokensPerMinute ?? (hasTokens ? null : fallback?.tokensPerMinute));
       const state = this.#scope(id);
       if (tokensPerMinute !== null) {
@@ -210,7 +193,7 @@ export class AccountLimits {
         state,
         requestsPerMinute: rateOrNone(limits.requestsPerMinute ?? (hasRequests ? null : fallback?.requestsPerMinute)),
         tokensPerMinute,
-        budgetNanoUsd: limits.budgetNanoUsd === null ? null : BigInt(limits.budgetNanoUsd),
+        budgets: budgetsOf(limits),
       };
     });
   }
@@ -218,71 +201,14 @@ export class AccountLimits {
   #scope(id: string): ScopeState {
     let state = this.#scopes.get(id);
     if (state === undefined) {
-      state = { rate: IDLE_RATE, bucket: null, spentNanoUsd: 0n, reservedNanoUsd: 0n };
+      state = { rate: IDLE_RATE, bucket: null, money: new ScopeMoney() };
       this.#scopes.set(id, state);
     }
     return state;
   }
-
-  #refusal(
-    code: "rate_limit_exceeded" | "insufficient_quota",
-    scope: EffectiveScope,
-    limit: string,
-    context: {
-      /** Null: it is never free. */
-      readonly waitMs: number | null;
-      readonly neededTokens?: number;
-      readonly scopes: readonly EffectiveScope[];
-      readonly nowMs: number;
-    },
-  ): ReserveDecision {
-    const { waitMs, neededTokens } = context;
-    const [kind = "scope", ...name] = scope.id.split(":");
-    let verb = code === "insufficient_quota" ? "does not cover this request" : "is reached";
-    if (neededTokens !== undefined)
-      verb = `can never fit this request, which needs ${neededTokens} tokens: shorten it or ask for fewer`;
-    return {
-      kind: "refused",
-      code,
-      message: `The ${limit} of ${kind} ${name.join(":")} ${verb}.`,
-      retryAfterSeconds: waitMs === null ? null : Math.min(WINDOW_SECONDS, Math.max(1, Math.ceil(waitMs / 1_000))),
-      state: rateLimitState(context.scopes, context.nowMs),
-    };
-  }
 }
 
-function isOverBudget(state: ScopeState, budgetNanoUsd: bigint, costNanoUsd: bigint): boolean {
-  const afterNanoUsd = state.spentNanoUsd + state.reservedNanoUsd + costNanoUsd;
-  // A budget of nothing refuses even what costs nothing.
-  return budgetNanoUsd === 0n || afterNanoUsd > budgetNanoUsd;
-}
-
-function rateLimitState(scopes: readonly EffectiveScope[], nowMs: number): RateLimitState {
-  const byRequests = scopes.find((scope) => scope.requestsPerMinute !== null);
-  const byTokens = scopes.find((scope) => scope.tokensPerMinute !== null);
-  const limitRequests = byRequests?.requestsPerMinute ?? null;
-  const limitTokens = byTokens?.tokensPerMinute ?? null;
-  const requests =
-    byRequests === undefined || limitRequests === null
-      ? null
-      : requestsLeft(byRequests.state.rate, limitRequests, nowMs);
-  const bucket = byTokens?.state.bucket ?? null;
-  const tokens = bucket === null || limitTokens === null ? null : tokensLeft(bucket, limitTokens);
-  return {
-    limitRequests,
-    remainingRequests: requests?.remaining ?? null,
-    resetRequestsMs: requests?.resetMs ?? null,
-    limitTokens,
-    remainingTokens: tokens?.remaining ?? null,
-    resetTokensMs: tokens?.resetMs ?? null,
-  };
-}
+const narrowestOf = (scopes: readonly { readonly id: string }[]): string => scopes[0]?.id ?? "";
 
 const rateOrNone = (perMinute: number | null | undefined): number | null =>
   perMinute === undefined || perMinute === null || perMinute === 0 ? null : perMinute;
-
-/** Decimal text without trailing zeros. */
-function dollars(nanoUsd: bigint): string {
-  const fraction = (nanoUsd % 1_000_000_000n).toString().padStart(9, "0").replace(/0+$/, "");
-  return `${nanoUsd / 1_000_000_000n}${fraction === "" ? "" : `.${fraction}`}`;
-}

@@ -1,5 +1,13 @@
 import type { Clock } from "../../shared/time/clock.ts";
-import type { Limits, ReserveDecision, ReserveRequest, SettleReservation } from "../ports/limits.ts";
+import type {
+  InspectLimits,
+  Limits,
+  LimitsView,
+  ReserveDecision,
+  ReserveRequest,
+  SettleReservation,
+  SpentMoney,
+} from "../ports/limits.ts";
 import { AccountLimits, type LimitDefaults } from "./account-limits.ts";
 
 /** The one owner of every account's limits in this process. */
@@ -22,11 +30,14 @@ export class MemoryLimits implements Limits {
     return Promise.resolve();
   }
 
-  /** Adds up: told once from the ledger at the start, and again for what the ledger adjusts later. */
-  seedSpent(account: string, spentNanoUsdByScope: Readonly<Record<string, string>>): Promise<void> {
+  addSpent(account: string, spent: readonly SpentMoney[]): Promise<void> {
     const limits = this.#account(account);
-    for (const [scopeId, nanoUsd] of Object.entries(spentNanoUsdByScope)) limits.addSpent(scopeId, BigInt(nanoUsd));
+    for (const money of spent) limits.addSpent(money);
     return Promise.resolve();
+  }
+
+  inspect(request: InspectLimits): Promise<LimitsView> {
+    return Promise.resolve(this.#account(request.account).inspect(request, this.#clock.monotonicMs()));
   }
 
   #account(account: string): AccountLimits {

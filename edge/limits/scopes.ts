@@ -1,32 +1,52 @@
+import type { LimitedScope, SpentMoney } from "../ports/limits.ts";
 import type { Principal } from "../ports/principal.ts";
-import type { ReserveRequest } from "../ports/limits.ts";
-import type { SpentByScope } from "../ports/usage-store.ts";
+import type { SpentByKey, SpentRequest } from "../ports/usage-store.ts";
+import { periodStartMs } from "./period.ts";
 
 /** The scopes of a caller, narrowest first. */
-export function scopesOf(principal: Principal): ReserveRequest["scopes"] {
+export function scopesOf(principal: Principal): readonly LimitedScope[] {
+  const [key, project, account] = scopeIds(principal);
   return [
-    { id: keyScope(principal.keyId), limits: principal.keyLimits },
-    { id: projectScope(principal.project), limits: principal.projectLimits },
+    { id: key, limits: principal.keyLimits },
+    { id: project, limits: principal.projectLimits },
+    { id: account, limits: principal.accountLimits },
   ];
 }
 
-/** Money by account and scope, for `Limits.seedSpent`; decimal text. */
-export function spendingByScope(spent: readonly SpentByScope[]): Map<string, Record<string, string>> {
-  const byAccount = new Map<string, Map<string, bigint>>();
-  for (const { account, project, keyId, costNanoUsd } of spent) {
-    const scopes = byAccount.get(account) ?? new Map<string, bigint>();
-    byAccount.set(account, scopes);
-    for (const scope of [keyScope(keyId), projectScope(project)]) {
-      scopes.set(scope, (scopes.get(scope) ?? 0n) + BigInt(costNanoUsd));
-    }
-  }
-  return new Map(
-    [...byAccount].map(([account, scopes]) => [
-      account,
-      Object.fromEntries([...scopes].map(([scope, nanoUsd]) => [scope, nanoUsd.toString()])),
-    ]),
-  );
+interface Spender {
+  readonly account: string;
+  readonly project: string;
+  readonly keyId: string;
 }
 
-const keyScope = (keyId: string): string => `key:${keyId}`;
-const projectScope = (project: string): string => `project:${project}`;
+/** Ids of the scopes that pay for what a key spends, narrowest first. */
+export function scopeIds({ account, project, keyId }: Spender): readonly [string, string, string] {
+  return [`key:${keyId}`, `project:${project}`, `account:${account}`];
+}
+
+/** What to ask the store for at `nowMs`, Unix milliseconds; null is every account. */
+export function spentRequest(nowMs: number, account: string | null): SpentRequest {
+  return { monthStartMs: periodStartMs("month", nowMs), dayStartMs: periodStartMs("day", nowMs), account };
+}
+
+/**
+ * What every key has cost until `nowMs` (Unix milliseconds), by account, for `Limits.addSpent`: what was spent today,
+ * in the month before today, and before that, each at a time of that period.
+ */
+export function spendingOf(spent: readonly SpentByKey[], nowMs: number): Map<string, SpentMoney[]> {
+  const [dayMs, monthMs] = [periodStartMs("day", nowMs), periodStartMs("month", nowMs)];
+  const byAccount = new Map<string, SpentMoney[]>();
+  for (const key of spent) {
+    const scopes = scopeIds(key);
+    const [all, month, day] = [BigInt(key.totalNanoUsd), BigInt(key.monthNanoUsd), BigInt(key.dayNanoUsd)];
+    const parts: readonly [number, bigint][] = [
+      [dayMs, day],
+      [monthMs, month - day],
+      [0, all - month],
+    ];
+    const money = byAccount.get(key.account) ?? [];
+    byAccount.set(key.account, money);
+    for (const [atMs, nanoUsd] of parts) if (nanoUsd !== 0n) money.push({ scopes, atMs, nanoUsd: nanoUsd.toString() });
+  }
+  return byAccount;
+}

@@ -2,9 +2,11 @@
 import { Command, CommanderError } from "commander";
 import { ConfigError } from "../../shared/config/read-config.ts";
 import { StoreConflict } from "../ports/key-store.ts";
+import { registerAccounts } from "./commands/accounts.ts";
 import { registerHosts } from "./commands/hosts.ts";
 import { registerKeys } from "./commands/keys.ts";
 import { registerMigrate } from "./commands/migrate.ts";
+import { registerProjects } from "./commands/projects.ts";
 import { registerServe } from "./commands/serve.ts";
 import { registerUsage } from "./commands/usage.ts";
 import { OperatorError } from "./operator-error.ts";
@@ -26,6 +28,8 @@ const program = new Command("steerage")
 
 registerServe(program);
 registerKeys(program);
+registerProjects(program);
+registerAccounts(program);
 registerHosts(program);
 registerUsage(program);
 registerMigrate(program);

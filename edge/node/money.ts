@@ -2,7 +2,7 @@ import path from "node:path";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { MemoryLimits } from "../limits/limits.memory.ts";
-import { spendingByScope } from "../limits/scopes.ts";
+import { scopeIds, spendingOf, spentRequest } from "../limits/scopes.ts";
 import { Membership, NameTaken, type MembershipDeps } from "../membership/membership.ts";
 import type { OnSettled } from "../ports/ledger.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
@@ -55,16 +55,17 @@ export async function openMoney(
     edge: config.name,
     settings: settings.ledgerSettings(config),
     onSettled,
-    onAdjusted: ({ account, project, keyId, nanoUsd }) => {
-      const [spent = {}] = spendingByScope([{ account, project, keyId, costNanoUsd: nanoUsd.toString() }]).values();
+    onAdjusted: ({ atMs, nanoUsd, ...spender }) => {
       limits
-        .seedSpent(account, spent)
+        .addSpent(spender.account, [{ scopes: scopeIds(spender), atMs, nanoUsd: nanoUsd.toString() }])
         .catch((thrown: unknown) => logger.error("a budget missed an adjustment", {}, thrown));
     },
   });
   closeJournal = () => ledger.close();
   await ledger.start();
-  for (const [account, spent] of spendingByScope(await store.spent())) await limits.seedSpent(account, spent);
+  const nowMs = clock.nowMs();
+  for (const [account, spent] of spendingOf(await store.spent(spentRequest(nowMs, null)), nowMs))
+    await limits.addSpent(account, spent);
   return { store, limits, ledger, membership, priceVersion };
 }
 

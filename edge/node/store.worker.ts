@@ -37,6 +37,13 @@ export class WorkerStore implements Store {
   readonly keyRevision: Store["keyRevision"] = (...args) => this.#ask("keyRevision", args);
   readonly createKey: Store["createKey"] = (...args) => this.#ask("createKey", args);
   readonly listKeys: Store["listKeys"] = (...args) => this.#ask("listKeys", args);
+  readonly updateKey: Store["updateKey"] = (...args) => this.#ask("updateKey", args);
+  readonly createProject: Store["createProject"] = (...args) => this.#ask("createProject", args);
+  readonly listProjects: Store["listProjects"] = (...args) => this.#ask("listProjects", args);
+  readonly updateProject: Store["updateProject"] = (...args) => this.#ask("updateProject", args);
+  readonly createAccount: Store["createAccount"] = (...args) => this.#ask("createAccount", args);
+  readonly listAccounts: Store["listAccounts"] = (...args) => this.#ask("listAccounts", args);
+  readonly updateAccount: Store["updateAccount"] = (...args) => this.#ask("updateAccount", args);
   readonly revokeKey: Store["revokeKey"] = (...args) => this.#ask("revokeKey", args);
   readonly enrollHost: Store["enrollHost"] = (...args) => this.#ask("enrollHost", args);
   readonly listHosts: Store["listHosts"] = (...args) => this.#ask("listHosts", args);
@@ -46,6 +53,8 @@ export class WorkerStore implements Store {
   readonly requests: Store["requests"] = (...args) => this.#ask("requests", args);
   readonly proofSnapshot: Store["proofSnapshot"] = (...args) => this.#ask("proofSnapshot", args);
   readonly spent: Store["spent"] = (...args) => this.#ask("spent", args);
+  readonly usageHours: Store["usageHours"] = (...args) => this.#ask("usageHours", args);
+  readonly rollUp: Store["rollUp"] = (...args) => this.#ask("rollUp", args);
   readonly priceVersion: Store["priceVersion"] = (...args) => this.#ask("priceVersion", args);
   readonly joinEdge: Store["joinEdge"] = (...args) => this.#ask("joinEdge", args);
   readonly edges: Store["edges"] = (...args) => this.#ask("edges", args);

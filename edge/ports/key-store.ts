@@ -12,6 +12,7 @@ export interface KeyRecord {
   readonly highestBand: string | null;
   readonly keyLimits: ScopeLimits;
   readonly projectLimits: ScopeLimits;
+  readonly accountLimits: ScopeLimits;
   /** Unix milliseconds. */
   readonly createdAtMs: number;
   readonly revokedAtMs: number | null;
@@ -28,6 +29,27 @@ export interface NewKey {
   readonly createdAtMs: number;
 }
 
+export interface ProjectRecord {
+  readonly project: string;
+  readonly account: string;
+  readonly limits: ScopeLimits;
+  /** The highest band its keys may use where they say none; null for any. */
+  readonly band: string | null;
+  readonly createdAtMs: number;
+}
+
+export interface AccountRecord {
+  readonly account: string;
+  readonly limits: ScopeLimits;
+  readonly createdAtMs: number;
+}
+
+/** Members that are not given stay as they are; null takes a limit away. */
+export interface LimitsChange {
+  readonly limits: Partial<ScopeLimits>;
+  readonly band?: string | null;
+}
+
 /** A machine that may report. Only the SHA-256 of its enrolment token is kept. */
 export interface HostRecord {
   readonly host: string;
@@ -41,7 +63,7 @@ export interface KeyStore {
   /** Null when there never was such a key; a revoked one is returned with the time of that. */
   findKey(keyId: string): Promise<KeyRecord | null>;
   findHostByToken(tokenSha256: string): Promise<HostRecord | null>;
-  /** Grows whenever a key or host is made or revoked: cached verdicts of an older revision are void. */
+  /** Grows whenever a key, a limit or a host is made, changed or revoked: cached verdicts of an older revision are void. */
   keyRevision(): Promise<number>;
 }
 
@@ -49,8 +71,17 @@ export interface KeyStore {
 export interface KeyAdministration {
   createKey(key: NewKey): Promise<KeyRecord>;
   listKeys(): Promise<readonly KeyRecord[]>;
+  /** The changed record; null when there is no such key. The same for projects and accounts. */
+  updateKey(keyId: string, change: LimitsChange): Promise<KeyRecord | null>;
   /** False when there is no such key; true also when it was revoked before. */
   revokeKey(keyId: string, atMs: number): Promise<boolean>;
+  /** `account` as in `NewKey`. Rejects when there is such a project already. */
+  createProject(project: Omit<ProjectRecord, "account"> & { readonly account: string | null }): Promise<ProjectRecord>;
+  listProjects(): Promise<readonly ProjectRecord[]>;
+  updateProject(project: string, change: LimitsChange): Promise<ProjectRecord | null>;
+  createAccount(account: AccountRecord): Promise<AccountRecord>;
+  listAccounts(): Promise<readonly AccountRecord[]>;
+  updateAccount(account: string, change: Pick<LimitsChange, "limits">): Promise<AccountRecord | null>;
   /** Makes the host, or gives one that exists a new token; the old token ends at once. */
   enrollHost(host: string, tokenSha256: string, atMs: number): Promise<HostRecord>;
   listHosts(): Promise<readonly HostRecord[]>;

@@ -10,6 +10,7 @@ export interface Principal {
   readonly highestBand: string | null;
   readonly keyLimits: ScopeLimits;
   readonly projectLimits: ScopeLimits;
+  readonly accountLimits: ScopeLimits;
 }
 
 /** Finds out who calls. Verdicts are cached; the secret is compared in constant time. */

@@ -114,6 +114,9 @@ export interface ProofSnapshot extends StoredRequests {
   readonly usage: readonly (TokenSums & { readonly hourMs: number; readonly costNanoUsd: string })[];
   /** Attempts without an unbilled reason, by the hour of their request's `at`. */
   readonly billedAttempts: readonly (TokenSums & { readonly hourMs: number })[];
+  /** The hourly roll-ups of every row, whenever it was settled; and the rows they are derived from. */
+  readonly rollups: readonly (TokenSums & { readonly hourMs: number; readonly costNanoUsd: string })[];
+  readonly rolledUp: readonly (TokenSums & { readonly hourMs: number; readonly costNanoUsd: string })[];
   /** Billed attempts whose request has no row. */
   readonly billedWithoutUsage: number;
 }
@@ -129,11 +132,31 @@ export interface StoredPrice extends Price {
   readonly model: string | null;
 }
 
-export interface SpentByScope {
+/** What a key has cost: in all, and since the beginning of the month and of the day. Nano-dollars, decimal text. */
+export interface SpentByKey {
   readonly account: string;
   readonly project: string;
   readonly keyId: string;
-  /** Nano-dollars, decimal text. */
+  readonly totalNanoUsd: string;
+  readonly monthNanoUsd: string;
+  readonly dayNanoUsd: string;
+}
+
+export interface SpentRequest {
+  /** Unix milliseconds: the first moments of the month and the day in UTC. */
+  readonly monthStartMs: number;
+  readonly dayStartMs: number;
+  /** Null is every account. */
+  readonly account: string | null;
+}
+
+/** Sums of usage rows by the hour of `at`. */
+export interface UsageHour extends TokenSums {
+  readonly account: string;
+  readonly project: string;
+  readonly keyId: string;
+  readonly model: string;
+  readonly hourMs: number;
   readonly costNanoUsd: string;
 }
 
@@ -143,8 +166,16 @@ export interface UsageStore {
   usagePage(request: UsagePageRequest): Promise<readonly UsageRow[]>;
   requests(requestIds: readonly string[]): Promise<StoredRequests>;
   proofSnapshot(request: ProofRequest): Promise<ProofSnapshot>;
-  /** What every key has cost so far: budgets outlive a restart by it. */
-  spent(): Promise<readonly SpentByScope[]>;
+  /** What every key has cost so far, from the hourly roll-ups: budgets outlive a restart by it. */
+  spent(request: SpentRequest): Promise<readonly SpentByKey[]>;
   /** The version number of this price list; one that differs from the newest gets the next number. */
   priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number>;
+}
+
+/** The hourly roll-ups, which follow every change of a usage row in its own transaction. */
+export interface RollupStore {
+  /** As they stand, ordered by hour. */
+  usageHours(range: TimeRange): Promise<readonly UsageHour[]>;
+  /** Derives those of a period of whole hours from the usage rows again; answers how many were wrong. */
+  rollUp(range: TimeRange): Promise<number>;
 }

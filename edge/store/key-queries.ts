@@ -1,11 +1,9 @@
-import { and, asc, eq, isNull, sql } from "drizzle-orm";
-import { StoreConflict, type HostRecord, type KeyRecord, type NewKey } from "../ports/key-store.ts";
-import type { ScopeLimits } from "../ports/limits.ts";
+import { and, asc, eq, isNull } from "drizzle-orm";
+import { StoreConflict, type HostRecord, type KeyRecord, type LimitsChange, type NewKey } from "../ports/key-store.ts";
+import { bumpRevision, KEYS } from "./revision.ts";
 import type { Database } from "./database.ts";
+import { changedColumns, DEFAULT_ACCOUNT, ensureAccount, limitColumns, scopeLimits } from "./scope-queries.ts";
 import { accounts, hosts, keys, projects, revisions } from "./schema.ts";
-
-const KEYS = "keys";
-const DEFAULT_ACCOUNT = "default";
 
 export async function findKey(database: Database, keyId: string): Promise<KeyRecord | null> {
   const [row] = await selectKeys(database).where(eq(keys.publicId, keyId));
@@ -30,16 +28,14 @@ export async function createKey(database: Database, key: NewKey): Promise<KeyRec
     throw new StoreConflict(`project '${key.project}' belongs to account '${project.account}', not to '${account}'`);
   }
   if (project === undefined) {
-    await database.insert(accounts).values({ name: account, createdAt: key.createdAtMs }).onConflictDoNothing();
+    await ensureAccount(database, account, key.createdAtMs);
     await database.insert(projects).values({ name: key.project, account, createdAt: key.createdAtMs });
   }
   await database.insert(keys).values({
     publicId: key.keyId,
     project: key.project,
     secretSha256: key.secretSha256,
-    rpm: key.limits.requestsPerMinute,
-    tpm: key.limits.tokensPerMinute,
-    budgetNanoUsd: key.limits.budgetNanoUsd,
+    ...limitColumns(key.limits),
     band: key.band,
     createdAt: key.createdAtMs,
   });
@@ -47,6 +43,14 @@ export async function createKey(database: Database, key: NewKey): Promise<KeyRec
   const created = await findKey(database, key.keyId);
   if (created === null) throw new Error("the key that was just inserted is not there");
   return created;
+}
+
+/** Runs in a transaction. */
+export async function updateKey(database: Database, keyId: string, change: LimitsChange): Promise<KeyRecord | null> {
+  if ((await findKey(database, keyId)) === null) return null;
+  await database.update(keys).set(changedColumns(change)).where(eq(keys.publicId, keyId));
+  await bumpRevision(database);
+  return findKey(database, keyId);
 }
 
 /** Runs in a transaction. */
@@ -95,17 +99,18 @@ export async function revokeHost(database: Database, host: string, atMs: number)
   return true;
 }
 
-async function bumpRevision(database: Database): Promise<void> {
-  await database
-    .insert(revisions)
-    .values({ subject: KEYS, revision: 1 })
-    .onConflictDoUpdate({ target: revisions.subject, set: { revision: sql`${revisions.revision} + 1` } });
-}
-
 const selectKeys = (database: Database) =>
-  database.select({ key: keys, project: projects }).from(keys).innerJoin(projects, eq(keys.project, projects.name));
+  database
+    .select({ key: keys, project: projects, account: accounts })
+    .from(keys)
+    .innerJoin(projects, eq(keys.project, projects.name))
+    .innerJoin(accounts, eq(projects.account, accounts.name));
 
-function keyRecord(row: { key: typeof keys.$inferSelect; project: typeof projects.$inferSelect }): KeyRecord {
+function keyRecord(row: {
+  key: typeof keys.$inferSelect;
+  project: typeof projects.$inferSelect;
+  account: typeof accounts.$inferSelect;
+}): KeyRecord {
   return {
     keyId: row.key.publicId,
     secretSha256: row.key.secretSha256,
@@ -114,13 +119,10 @@ function keyRecord(row: { key: typeof keys.$inferSelect; project: typeof project
     highestBand: row.key.band ?? row.project.band,
     keyLimits: scopeLimits(row.key),
     projectLimits: scopeLimits(row.project),
+    accountLimits: scopeLimits(row.account),
     createdAtMs: row.key.createdAt,
     revokedAtMs: row.key.revokedAt,
   };
-}
-
-function scopeLimits(row: { rpm: number | null; tpm: number | null; budgetNanoUsd: string | null }): ScopeLimits {
-  return { requestsPerMinute: row.rpm, tokensPerMinute: row.tpm, budgetNanoUsd: row.budgetNanoUsd };
 }
 
 function hostRecord(row: typeof hosts.$inferSelect): HostRecord {

@@ -2,7 +2,7 @@ import { and, asc, isNotNull, isNull, lte, sql, eq, type SQL } from "drizzle-orm
 import type { SQLiteColumn } from "drizzle-orm/sqlite-core";
 import type { ProofRequest, ProofSnapshot, StoredRequests } from "../ports/usage-store.ts";
 import type { Database } from "./database.ts";
-import { attempts, hostCounters, usage } from "./schema.ts";
+import { attempts, hostCounters, usage, usageHours } from "./schema.ts";
 import { attemptRowOf, usageRowOf, within } from "./usage-queries.ts";
 
 /** Spelled out in the statement: as a parameter, a JavaScript number is a real, and a division by it has no rest. */
@@ -28,18 +28,28 @@ export async function proofSnapshot(database: Database, request: ProofRequest): 
     .from(hostCounters)
     .where(within(hostCounters.hour, request))
     .orderBy(asc(hostCounters.hour));
-  const usageSums = await database
+  const sumsOfUsage = {
+    hourMs: usageHour,
+    rows: sql`count(*)`.mapWith(Number),
+    promptTokens: sum(usage.promptTokens),
+    cachedTokens: sum(usage.cachedTokens),
+    completionTokens: sum(usage.completionTokens),
+    costNanoUsd: sql`sum(${usage.costNanoUsd})`.mapWith(String),
+  };
+  const usageSums = await database.select(sumsOfUsage).from(usage).where(isSettled).groupBy(usageHour);
+  const rolledUp = await database.select(sumsOfUsage).from(usage).where(within(usage.at, request)).groupBy(usageHour);
+  const rollups = await database
     .select({
-      hourMs: usageHour,
-      rows: sql`count(*)`.mapWith(Number),
-      promptTokens: sum(usage.promptTokens),
-      cachedTokens: sum(usage.cachedTokens),
-      completionTokens: sum(usage.completionTokens),
-      costNanoUsd: sql`sum(${usage.costNanoUsd})`.mapWith(String),
+      hourMs: usageHours.hour,
+      rows: sum(usageHours.requests),
+      promptTokens: sum(usageHours.promptTokens),
+      cachedTokens: sum(usageHours.cachedTokens),
+      completionTokens: sum(usageHours.completionTokens),
+      costNanoUsd: sql`sum(${usageHours.costNanoUsd})`.mapWith(String),
     })
-    .from(usage)
-    .where(isSettled)
-    .groupBy(usageHour);
+    .from(usageHours)
+    .where(within(usageHours.hour, request))
+    .groupBy(usageHours.hour);
   const billedAttempts = await database
     .select({ hourMs: usageHour, ...attemptSums })
     .from(attempts)
@@ -56,6 +66,8 @@ export async function proofSnapshot(database: Database, request: ProofRequest): 
     counters: counters.map(({ hour, ...row }) => ({ ...row, hourMs: hour })),
     usage: usageSums,
     billedAttempts,
+    rollups,
+    rolledUp,
     billedWithoutUsage: without?.rows ?? 0,
     ...(await storedRequests(database, request.requestIds)),
   };

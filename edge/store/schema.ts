@@ -20,9 +20,19 @@ const nanoUsd = customType<{ data: string; driverData: bigint | number }>({
   toDriver: (value) => BigInt(value),
 });
 
+/** Limits of a scope: null is none of its own. Budgets are nano-dollars in all, and of a day and a month in UTC. */
+const limits = {
+  rpm: integer(),
+  tpm: integer(),
+  budgetNanoUsd: nanoUsd("budget_nano_usd"),
+  budgetDayNanoUsd: nanoUsd("budget_day_nano_usd"),
+  budgetMonthNanoUsd: nanoUsd("budget_month_nano_usd"),
+};
+
 export const accounts = sqliteTable("accounts", {
   name: text().primaryKey(),
   createdAt: integer("created_at").notNull(),
+  ...limits,
 });
 
 export const projects = sqliteTable("projects", {
@@ -30,9 +40,7 @@ export const projects = sqliteTable("projects", {
   account: text()
     .notNull()
     .references(() => accounts.name),
-  rpm: integer(),
-  tpm: integer(),
-  budgetNanoUsd: nanoUsd("budget_nano_usd"),
+  ...limits,
   band: text(),
   createdAt: integer("created_at").notNull(),
 });
@@ -43,9 +51,7 @@ export const keys = sqliteTable("keys", {
     .notNull()
     .references(() => projects.name),
   secretSha256: text("secret_sha256").notNull(),
-  rpm: integer(),
-  tpm: integer(),
-  budgetNanoUsd: nanoUsd("budget_nano_usd"),
+  ...limits,
   band: text(),
   createdAt: integer("created_at").notNull(),
   revokedAt: integer("revoked_at"),
@@ -109,6 +115,30 @@ export const usage = sqliteTable(
     totalMs: integer("total_ms").notNull(),
   },
   (table) => [index("usage_at").on(table.at, table.requestId)],
+);
+
+/**
+ * Sums of `usage` by the hour of `at`. Triggers on `usage` keep them in the transaction that writes a row, whoever
+ * writes it; `steerage usage rollup` derives them again from the rows.
+ */
+export const usageHours = sqliteTable(
+  "usage_hours",
+  {
+    account: text().notNull(),
+    project: text().notNull(),
+    keyId: text("key_id").notNull(),
+    hour: integer().notNull(),
+    model: text().notNull(),
+    requests: integer().notNull(),
+    promptTokens: integer("prompt_tokens").notNull(),
+    cachedTokens: integer("cached_tokens").notNull(),
+    completionTokens: integer("completion_tokens").notNull(),
+    costNanoUsd: nanoUsd("cost_nano_usd").notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.account, table.project, table.keyId, table.hour, table.model] }),
+    index("usage_hours_hour").on(table.hour),
+  ],
 );
 
 export const attempts = sqliteTable(

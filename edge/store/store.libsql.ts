@@ -1,14 +1,27 @@
 import type { Client, Transaction } from "@libsql/client";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { EdgeIdentity, EdgeMember, EdgeStore, JoinAnswer, RenewAnswer } from "../ports/edge-store.ts";
-import type { HostRecord, KeyAdministration, KeyRecord, KeyStore, NewKey } from "../ports/key-store.ts";
+import type {
+  AccountRecord,
+  HostRecord,
+  KeyAdministration,
+  KeyRecord,
+  KeyStore,
+  LimitsChange,
+  NewKey,
+  ProjectRecord,
+} from "../ports/key-store.ts";
 import type {
   ProofRequest,
   ProofSnapshot,
-  SpentByScope,
+  RollupStore,
+  SpentByKey,
+  SpentRequest,
   StoredPrice,
   StoredRequests,
+  TimeRange,
   UsageBatch,
+  UsageHour,
   UsagePageRequest,
   UsageRow,
   UsageStore,
@@ -17,10 +30,12 @@ import { databaseOver, type Connection, type Database } from "./database.ts";
 import * as edgeQueries from "./edge-queries.ts";
 import * as keyQueries from "./key-queries.ts";
 import { proofSnapshot, storedRequests } from "./proof-queries.ts";
+import * as rollupQueries from "./rollup-queries.ts";
+import * as scopeQueries from "./scope-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
-export type Store = KeyStore & KeyAdministration & UsageStore & EdgeStore;
+export type Store = KeyStore & KeyAdministration & UsageStore & RollupStore & EdgeStore;
 
 export interface LibsqlStoreOptions {
   readonly clock: Clock;
@@ -69,8 +84,36 @@ export class LibsqlStore implements Store {
     return this.#read((database) => keyQueries.listKeys(database));
   }
 
+  updateKey(keyId: string, change: LimitsChange): Promise<KeyRecord | null> {
+    return this.#transaction("write", (database) => keyQueries.updateKey(database, keyId, change));
+  }
+
   revokeKey(keyId: string, atMs: number): Promise<boolean> {
     return this.#transaction("write", (database) => keyQueries.revokeKey(database, keyId, atMs));
+  }
+
+  createProject(project: Omit<ProjectRecord, "account"> & { readonly account: string | null }): Promise<ProjectRecord> {
+    return this.#transaction("write", (database) => scopeQueries.createProject(database, project));
+  }
+
+  listProjects(): Promise<readonly ProjectRecord[]> {
+    return this.#read((database) => scopeQueries.listProjects(database));
+  }
+
+  updateProject(project: string, change: LimitsChange): Promise<ProjectRecord | null> {
+    return this.#transaction("write", (database) => scopeQueries.updateProject(database, project, change));
+  }
+
+  createAccount(account: AccountRecord): Promise<AccountRecord> {
+    return this.#transaction("write", (database) => scopeQueries.createAccount(database, account));
+  }
+
+  listAccounts(): Promise<readonly AccountRecord[]> {
+    return this.#read((database) => scopeQueries.listAccounts(database));
+  }
+
+  updateAccount(account: string, change: Pick<LimitsChange, "limits">): Promise<AccountRecord | null> {
+    return this.#transaction("write", (database) => scopeQueries.updateAccount(database, account, change));
   }
 
   enrollHost(host: string, tokenSha256: string, atMs: number): Promise<HostRecord> {
@@ -101,8 +144,16 @@ export class LibsqlStore implements Store {
     return this.#transaction("read", (database) => proofSnapshot(database, request));
   }
 
-  spent(): Promise<readonly SpentByScope[]> {
-    return this.#read((database) => usageQueries.spent(database));
+  spent(request: SpentRequest): Promise<readonly SpentByKey[]> {
+    return this.#read((database) => rollupQueries.spent(database, request));
+  }
+
+  usageHours(range: TimeRange): Promise<readonly UsageHour[]> {
+    return this.#read((database) => rollupQueries.usageHoursIn(database, range));
+  }
+
+  rollUp(range: TimeRange): Promise<number> {
+    return this.#transaction("write", (database) => rollupQueries.rollUp(database, range));
   }
 
   priceVersion(prices: readonly StoredPrice[], atMs: number): Promise<number> {

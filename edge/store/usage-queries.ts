@@ -4,7 +4,6 @@ import type {
   AttemptRow,
   HostCounterRow,
   LateReport,
-  SpentByScope,
   StoredPrice,
   TimeRange,
   UsageBatch,
@@ -98,18 +97,6 @@ export async function usagePage(database: Database, request: UsagePageRequest): 
     .orderBy(asc(usage.at), asc(usage.requestId))
     .limit(request.limit);
   return rows.map(usageRowOf);
-}
-
-export async function spent(database: Database): Promise<SpentByScope[]> {
-  return database
-    .select({
-      account: usage.account,
-      project: usage.project,
-      keyId: usage.keyId,
-      costNanoUsd: sql`sum(${usage.costNanoUsd})`.mapWith(String),
-    })
-    .from(usage)
-    .groupBy(usage.account, usage.project, usage.keyId);
 }
 
 /** Runs in a transaction. Only the newest list is compared with, so that every change of price has its own time. */

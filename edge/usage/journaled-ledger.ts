@@ -45,6 +45,8 @@ export interface AdjustedSpending {
   readonly account: string;
   readonly project: string;
   readonly keyId: string;
+  /** When the request was received, Unix milliseconds. */
+  readonly atMs: number;
   readonly nanoUsd: bigint;
 }
 
@@ -335,8 +337,8 @@ export class JournaledLedger implements Ledger {
     });
   }
 
-  #adjusted({ account, project, keyId }: OpenedRequest, nanoUsd: bigint): void {
+  #adjusted({ account, project, keyId, atMs }: OpenedRequest, nanoUsd: bigint): void {
     if (nanoUsd === 0n) return;
-    this.#deps.onAdjusted?.({ account, project, keyId, nanoUsd });
+    this.#deps.onAdjusted?.({ account, project, keyId, atMs, nanoUsd });
   }
 }

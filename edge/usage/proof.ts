@@ -12,8 +12,11 @@ import type {
 import { applyLateReport } from "./late-report.ts";
 import { hourOf } from "./request-account.ts";
 
-/** What is proven equal: attempts and the hosts' counters; usage and billed attempts; usage and the export's lines. */
-export type ProofSum = "attempts = host counters" | "usage = billed attempts" | "usage = export";
+/**
+ * What is proven equal: attempts and the hosts' counters; usage and billed attempts; usage and the export's lines; the
+ * hourly roll-ups and the rows that they are derived from.
+ */
+export type ProofSum = "attempts = host counters" | "usage = billed attempts" | "usage = export" | "roll-ups = usage";
 
 export interface ProofDifference {
   readonly sum: ProofSum;
@@ -40,6 +43,9 @@ export interface ProofSides {
   readonly counters: SumsByKey;
   readonly usage: SumsByKey;
   readonly billedAttempts: SumsByKey;
+  /** The database's own two sides: journals have no roll-ups. */
+  readonly rollups: SumsByKey;
+  readonly rolledUp: SumsByKey;
 }
 
 export type ProofRange = Omit<ProofRequest, "requestIds">;
@@ -57,9 +63,18 @@ export function requestIdsOf(journal: UsageBatch): string[] {
 
 /** Lays a journal's rows over a snapshot of the database. Rows that stand in both count once, the newer one. */
 export function proofSides(snapshot: ProofSnapshot, journal: UsageBatch, range: ProofRange): ProofSides {
-  const sides: ProofSides = { attempts: new Map(), counters: new Map(), usage: new Map(), billedAttempts: new Map() };
+  const sides: ProofSides = {
+    attempts: new Map(),
+    counters: new Map(),
+    usage: new Map(),
+    billedAttempts: new Map(),
+    rollups: new Map(),
+    rolledUp: new Map(),
+  };
   for (const row of snapshot.attempts) add(sides.attempts, hostKey(row.host, row.epoch, row.hourMs), row, 1n);
   for (const row of snapshot.usage) add(sides.usage, String(row.hourMs), row, 1n);
+  for (const row of snapshot.rollups) add(sides.rollups, String(row.hourMs), row, 1n);
+  for (const row of snapshot.rolledUp) add(sides.rolledUp, String(row.hourMs), row, 1n);
   for (const row of snapshot.billedAttempts) add(sides.billedAttempts, String(row.hourMs), row, 1n);
 
   const storedUsage = new Map(snapshot.usageRows.map((row) => [row.requestId, row]));
@@ -96,6 +111,7 @@ export function differencesOf(sides: ProofSides): ProofDifference[] {
   return [
     ...compare("attempts = host counters", sides.attempts, sides.counters, false),
     ...compare("usage = billed attempts", sides.usage, sides.billedAttempts, false),
+    ...compare("roll-ups = usage", sides.rollups, sides.rolledUp, true),
   ];
 }
 

@@ -7,7 +7,7 @@ import type { ScrapeSettings } from "../fleet/endpoint-scraper.ts";
 import type { FleetSettings } from "../fleet/settings.ts";
 import type { LimitDefaults } from "../limits/account-limits.ts";
 import type { Price } from "../ports/ledger.ts";
-import type { ScopeLimits } from "../ports/limits.ts";
+import { NO_SCOPE_LIMITS, type ScopeLimits } from "../ports/limits.ts";
 import type { Principal } from "../ports/principal.ts";
 import type { StoredPrice } from "../ports/usage-store.ts";
 import { LEDGER_WAITS, type LedgerSettings } from "../usage/journaled-ledger.ts";
@@ -185,7 +185,7 @@ function priceFrom(own: ConfiguredPrice | undefined, fallback: ConfiguredPrice):
 }
 
 /** Rates of 0 lift the defaults too. */
-const NO_LIMITS: ScopeLimits = { requestsPerMinute: 0, tokensPerMinute: 0, budgetNanoUsd: null };
+const NO_LIMITS: ScopeLimits = { ...NO_SCOPE_LIMITS, requestsPerMinute: 0, tokensPerMinute: 0 };
 
 /** Who everybody is where `auth.enabled` is false. */
 export function everybodyOf({ auth }: EdgeConfig): Principal | null {
@@ -197,6 +197,7 @@ export function everybodyOf({ auth }: EdgeConfig): Principal | null {
     highestBand: null,
     keyLimits: NO_LIMITS,
     projectLimits: NO_LIMITS,
+    accountLimits: NO_LIMITS,
   };
 }
 

@@ -1,6 +1,7 @@
 import { DurableObject } from "cloudflare:workers";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
+import { scopeIds } from "../limits/scopes.ts";
 import type { OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
 import { ledgerSettings, priceList } from "../web/settings-of-config.ts";
@@ -44,9 +45,9 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
       settings: ledgerSettings(settings.config),
       // Reservations of requests end in the Worker; what comes later changes budgets here.
       onSettled: () => undefined,
-      onAdjusted: ({ account, project, keyId, nanoUsd }) => {
-        const spent = { [`key:${keyId}`]: nanoUsd.toString(), [`project:${project}`]: nanoUsd.toString() };
-        state.waitUntil(env.LIMITS.getByName(account).seedSpent(account, spent));
+      onAdjusted: ({ atMs, nanoUsd, ...spender }) => {
+        const spent = { scopes: scopeIds(spender), atMs, nanoUsd: nanoUsd.toString() };
+        state.waitUntil(env.LIMITS.getByName(spender.account).addSpent(spender.account, [spent]));
       },
     });
     void state.blockConcurrencyWhile(() => this.#ledger.start());

@@ -1,7 +1,14 @@
 import { DurableObject } from "cloudflare:workers";
 import { AccountLimits } from "../limits/account-limits.ts";
-import { spendingByScope } from "../limits/scopes.ts";
-import type { ReserveDecision, ReserveRequest, SettleReservation } from "../ports/limits.ts";
+import { spendingOf, spentRequest } from "../limits/scopes.ts";
+import type {
+  InspectLimits,
+  LimitsView,
+  ReserveDecision,
+  ReserveRequest,
+  SettleReservation,
+  SpentMoney,
+} from "../ports/limits.ts";
 import { limitDefaults } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
@@ -21,11 +28,7 @@ export class LimitsObject extends DurableObject<WorkerEnv> {
   }
 
   async reserve(request: ReserveRequest): Promise<ReserveDecision> {
-    this.#seeded ??= this.#seed(request.account).catch((thrown: unknown) => {
-      this.#seeded = null;
-      throw thrown;
-    });
-    await this.#seeded;
+    await this.#ready(request.account);
     return this.#limits.reserve(request, workersClock.monotonicMs());
   }
 
@@ -33,15 +36,32 @@ export class LimitsObject extends DurableObject<WorkerEnv> {
     this.#limits.settle(request, workersClock.monotonicMs());
   }
 
-  async seedSpent(_account: string, spentNanoUsdByScope: Readonly<Record<string, string>>): Promise<void> {
-    for (const [scope, nanoUsd] of Object.entries(spentNanoUsdByScope)) this.#limits.addSpent(scope, BigInt(nanoUsd));
+  /** What is not seeded yet has this in the rows it will be seeded from, so it is not added a second time. */
+  async addSpent(_account: string, spent: readonly SpentMoney[]): Promise<void> {
+    if (this.#seeded === null) return;
+    await this.#seeded;
+    for (const money of spent) this.#limits.addSpent(money);
+  }
+
+  async inspect(request: InspectLimits): Promise<LimitsView> {
+    await this.#ready(request.account);
+    return this.#limits.inspect(request, workersClock.monotonicMs());
+  }
+
+  #ready(account: string): Promise<void> {
+    this.#seeded ??= this.#seed(account).catch((thrown: unknown) => {
+      this.#seeded = null;
+      throw thrown;
+    });
+    return this.#seeded;
   }
 
   async #seed(account: string): Promise<void> {
     const store = storeOf(settingsOf(this.env));
     try {
-      const scopes = spendingByScope(await store.spent()).get(account) ?? {};
-      await this.seedSpent(account, scopes);
+      const nowMs = workersClock.nowMs();
+      const spent = await store.spent(spentRequest(nowMs, account));
+      for (const money of spendingOf(spent, nowMs).get(account) ?? []) this.#limits.addSpent(money);
     } finally {
       await store.close();
     }

@@ -41,6 +41,7 @@ export function remoteLimits(env: WorkerEnv): Limits {
   return {
     reserve: (request: ReserveRequest) => env.LIMITS.getByName(request.account).reserve(request),
     settle: (request: SettleReservation) => env.LIMITS.getByName(request.account).settle(request),
-    seedSpent: (account, spent) => env.LIMITS.getByName(account).seedSpent(account, spent),
+    addSpent: (account, spent) => env.LIMITS.getByName(account).addSpent(account, spent),
+    inspect: (request) => env.LIMITS.getByName(request.account).inspect(request),
   };
 }

@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { StoreConflict, type NewKey } from "../../edge/ports/key-store.ts";
 import type { StoredPrice } from "../../edge/ports/usage-store.ts";
@@ -17,7 +18,7 @@ const newKey = (more: Partial<NewKey> = {}): NewKey => ({
   secretSha256: "f".repeat(64),
   project: "p1",
   account: null,
-  limits: { requestsPerMinute: 5, tokensPerMinute: null, budgetNanoUsd: "9007199254740993" },
+  limits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 5, budgetNanoUsd: "9007199254740993" },
   band: "bulk",
   createdAtMs: START_MS,
   ...more,
@@ -49,8 +50,9 @@ export function storeContract({ name, create }: StoreCase): void {
         account: "default",
         project: "p1",
         highestBand: "bulk",
-        keyLimits: { requestsPerMinute: 5, tokensPerMinute: null, budgetNanoUsd: "9007199254740993" },
-        projectLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+        keyLimits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 5, budgetNanoUsd: "9007199254740993" },
+        projectLimits: NO_SCOPE_LIMITS,
+        accountLimits: NO_SCOPE_LIMITS,
         createdAtMs: START_MS,
         revokedAtMs: null,
       });
@@ -212,20 +214,115 @@ export function storeContract({ name, create }: StoreCase): void {
       ]);
     });
 
-    it("adds up what every key has cost", async () => {
+    it("adds up what every key has cost, in all and since the beginning of month and day", async () => {
+      const [yesterday, lastMonth] = [START_MS - 24 * HOUR_MS, START_MS - 40 * 24 * HOUR_MS];
       await store.record(
         batchOf({
           usage: [
             usageRow("r1", { costNanoUsd: "9007199254740993" }),
-            usageRow("r2", { costNanoUsd: "1" }),
-            usageRow("r3", { keyId: "k2", costNanoUsd: "5" }),
+            usageRow("r2", { costNanoUsd: "1", model: "other" }),
+            usageRow("r3", { costNanoUsd: "20", atMs: yesterday }),
+            usageRow("r4", { costNanoUsd: "300", atMs: lastMonth }),
+            usageRow("r5", { keyId: "k2", account: "umbrella", costNanoUsd: "5" }),
           ],
         }),
       );
-      expect(await store.spent()).toEqual([
-        { account: "acme", project: "p1", keyId: "k1", costNanoUsd: "9007199254740994" },
-        { account: "acme", project: "p1", keyId: "k2", costNanoUsd: "5" },
+      const periods = { dayStartMs: START_MS, monthStartMs: yesterday };
+      const first = {
+        account: "acme",
+        project: "p1",
+        keyId: "k1",
+        totalNanoUsd: "9007199254741314",
+        monthNanoUsd: "9007199254741014",
+        dayNanoUsd: "9007199254740994",
+      };
+      expect(await store.spent({ ...periods, account: null })).toEqual([
+        first,
+        {
+          account: "umbrella",
+          project: "p1",
+          keyId: "k2",
+          totalNanoUsd: "5",
+          monthNanoUsd: "5",
+          dayNanoUsd: "5",
+        },
       ]);
+      expect(await store.spent({ ...periods, account: "acme" })).toEqual([first]);
+    });
+
+    it("keeps the hourly roll-ups with every row, repeated and corrected ones included, and derives them again", async () => {
+      const rows = [
+        usageRow("r1"),
+        usageRow("r2", { atMs: START_MS + 5 }),
+        usageRow("r3", { atMs: START_MS + HOUR_MS }),
+      ];
+      const corrected = usageRow("r1", { settledAtMs: START_MS + 9_000, completionTokens: 33, costNanoUsd: "77" });
+      for (const batch of [rows, rows, [corrected], rows]) await store.record(batchOf({ usage: batch }));
+      const [plain, hours] = [usageRow("r2"), await store.usageHours({ fromMs: null, toMs: null })];
+      const common = { account: "acme", project: "p1", keyId: "k1", model: plain.model };
+      expect(hours).toEqual([
+        {
+          ...common,
+          hourMs: START_MS,
+          rows: 2,
+          promptTokens: 2 * plain.promptTokens,
+          cachedTokens: 2 * plain.cachedTokens,
+          completionTokens: 33 + plain.completionTokens,
+          costNanoUsd: (77n + BigInt(plain.costNanoUsd)).toString(),
+        },
+        {
+          ...common,
+          hourMs: START_MS + HOUR_MS,
+          rows: 1,
+          promptTokens: plain.promptTokens,
+          cachedTokens: plain.cachedTokens,
+          completionTokens: plain.completionTokens,
+          costNanoUsd: plain.costNanoUsd,
+        },
+      ]);
+      expect(await store.usageHours({ fromMs: START_MS + 1, toMs: null })).toEqual([hours[1]]);
+      expect(await store.rollUp({ fromMs: null, toMs: null })).toBe(0);
+      expect(await store.usageHours({ fromMs: null, toMs: null })).toEqual(hours);
+    });
+
+    it("changes limits of keys, projects and accounts, each at once for the keys below", async () => {
+      await store.createKey(newKey({ account: "acme" }));
+      const revision = await store.keyRevision();
+      expect(
+        await store.updateKey("aaaaaaaaaaaa", {
+          limits: { requestsPerMinute: null, budgetDayNanoUsd: "7" },
+          band: null,
+        }),
+      ).toMatchObject({
+        highestBand: null,
+        keyLimits: { ...NO_SCOPE_LIMITS, budgetNanoUsd: "9007199254740993", budgetDayNanoUsd: "7" },
+      });
+      await store.updateProject("p1", { limits: { tokensPerMinute: 9 }, band: "bulk" });
+      await store.updateAccount("acme", { limits: { budgetMonthNanoUsd: "0" } });
+      expect(await store.keyRevision()).toBe(revision + 3);
+      expect(await store.findKey("aaaaaaaaaaaa")).toMatchObject({
+        highestBand: "bulk",
+        projectLimits: { ...NO_SCOPE_LIMITS, tokensPerMinute: 9 },
+        accountLimits: { ...NO_SCOPE_LIMITS, budgetMonthNanoUsd: "0" },
+      });
+      expect(await store.updateKey("nope", { limits: {} })).toBeNull();
+      expect(await store.updateProject("nope", { limits: {} })).toBeNull();
+      expect(await store.updateAccount("nope", { limits: {} })).toBeNull();
+    });
+
+    it("makes projects and accounts with limits, once", async () => {
+      const limits = { ...NO_SCOPE_LIMITS, requestsPerMinute: 3, budgetMonthNanoUsd: "12" };
+      const account = { account: "acme", limits, createdAtMs: START_MS };
+      const project = { project: "p9", account: "acme", limits, band: "bulk", createdAtMs: START_MS };
+      expect(await store.createAccount(account)).toEqual(account);
+      expect(await store.createProject(project)).toEqual(project);
+      expect(await store.createProject({ ...project, project: "p8", account: null })).toMatchObject({
+        account: "default",
+      });
+      await expect(store.createAccount(account)).rejects.toBeInstanceOf(StoreConflict);
+      await expect(store.createProject(project)).rejects.toBeInstanceOf(StoreConflict);
+      expect((await store.listAccounts()).map((one) => one.account)).toEqual(["acme", "default"]);
+      expect(await store.listProjects()).toEqual([{ ...project, project: "p8", account: "default" }, project]);
     });
 
     it("numbers price lists, a new one for every change", async () => {

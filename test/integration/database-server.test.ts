@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { mkdtempSync, rmSync } from "node:fs";
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -9,7 +10,7 @@ import { directStore, openCommandStore } from "../../edge/node/database.ts";
 import { silentLogger } from "../support/dispatch-fakes.ts";
 import { HranaServer } from "../support/hrana-server.ts";
 
-const LIMITS = { requestsPerMinute: 1, tokensPerMinute: null, budgetNanoUsd: "9007199254740993" };
+const LIMITS = { ...NO_SCOPE_LIMITS, requestsPerMinute: 1, budgetNanoUsd: "9007199254740993" };
 
 it("a database server is migrated and used", async () => {
   const folder = mkdtempSync(path.join(tmpdir(), "steerage-server-"));

@@ -86,12 +86,54 @@ describe("the operator's commands", () => {
     [["usage", "export", "--from", "2026-02-30"], "2026-02-30"],
     [["usage", "export", "--from", "2026-02-02", "--to", "2026-02-01"], "--from must be before --to"],
     [["usage", "check", "--config", "missing.yaml"], "missing.yaml"],
+    [["keys", "update", "nobody", "--rpm", "3"], "there is no key 'nobody'"],
+    [["keys", "update", "nobody"], "name at least one limit"],
+    [["keys", "update", "nobody", "--budget-day-usd", "much"], "--budget-day-usd"],
+    [["projects", "update", "nothing", "--tpm", "3"], "there is no project 'nothing'"],
+    [["projects", "create", "p1"], "there is a project 'p1' already"],
+    [["accounts", "update", "nothing", "--tpm", "3"], "there is no account 'nothing'"],
+    [["accounts", "create", "a b"], "is not a name"],
   ])("refuse %j with one clear line", async (args, word) => {
     const { code, stdout, stderr } = await run(...args);
     expect([code, stdout]).toEqual([2, ""]);
     expect(stderr.trimEnd().split("\n")).toHaveLength(1);
     expect(stderr).toContain(word);
     expect(stderr).not.toMatch(/^\s+at /m);
+  });
+
+  it("set limits of keys, projects and accounts, change them and take them away", async () => {
+    const json = async (...args: string[]): Promise<unknown> => {
+      const { code, stdout, stderr } = await run(...args, "--json");
+      expect([code, stderr]).toEqual([0, ""]);
+      return JSON.parse(stdout.trimEnd().split("\n").at(-1) ?? "");
+    };
+    await json("accounts", "create", "umbrella", "--budget-month-usd", "100");
+    await json("projects", "create", "p7", "--account", "umbrella", "--tpm", "9000", "--band", "bulk");
+    const { id } = z
+      .object({ id: z.string() })
+      .parse(await json("keys", "create", "--project", "p7", "--rpm", "5", "--budget-day-usd", "0.5"));
+    expect(await json("keys", "update", id, "--rpm", "none", "--budget-day-usd", "2", "--band", "bulk")).toMatchObject({
+      id,
+      account: "umbrella",
+      rpm: null,
+      budget_day_nano_usd: "2000000000",
+      budget_month_nano_usd: null,
+      band: "bulk",
+    });
+    expect(await json("projects", "update", "p7", "--rpm", "0", "--band", "none")).toMatchObject({
+      project: "p7",
+      rpm: 0,
+      tpm: 9_000,
+      band: null,
+    });
+    expect(await json("accounts", "update", "umbrella", "--budget-usd", "1")).toMatchObject({
+      account: "umbrella",
+      budget_nano_usd: "1000000000",
+      budget_month_nano_usd: "100000000000",
+    });
+    expect((await run("keys", "list")).stdout).toContain("umbrella/p7  valid  $2 a day\n");
+    expect((await run("projects", "list")).stdout).toContain("umbrella/p7  unlimited rpm, 9000 tpm\n");
+    expect((await run("accounts", "list")).stdout).toContain("umbrella  $100 a month, $1 in all\n");
   });
 
   describe("on the usage of an edge that was killed", () => {
@@ -153,6 +195,20 @@ describe("the operator's commands", () => {
       expect(stdout).toContain(
         "2026-01-01T00:00:00.000Z  attempts = host counters (host gpu-1 epoch 7): completionTokens 40 and 61 differ by -21\n",
       );
+    });
+
+    it("name a roll-up that differs from its rows, and derive it again", async () => {
+      const client = createClient({ url: `file:${path.join(data, "steerage.db")}` });
+      await client.execute(
+        "insert into usage_hours values ('acme', 'p1', 'k1', 1767225600000, 'demo', 1, 10, 4, 20, 20640)",
+      );
+      expect((await run("usage", "check")).stdout).toContain(
+        "2026-01-01T00:00:00.000Z  roll-ups = usage: costNanoUsd 20640 and 0 differ by 20640\n",
+      );
+      expect((await run("usage", "rollup")).stdout).toContain("1 hourly sums were wrong");
+      expect((await client.execute("select count(*) as n from usage_hours")).rows[0]?.["n"]).toBe(0);
+      client.close();
+      expect((await run("usage", "rollup")).stdout).toContain("nothing was changed");
     });
   });
 });

@@ -88,7 +88,7 @@ class World {
         usagePage: (request) => store.usagePage(request),
         requests: (ids) => store.requests(ids),
         proofSnapshot: (request) => store.proofSnapshot(request),
-        spent: () => store.spent(),
+        spent: (request) => store.spent(request),
         priceVersion: (prices, atMs) => store.priceVersion(prices, atMs),
       },
       edge: "edge",

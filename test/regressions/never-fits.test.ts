@@ -2,15 +2,15 @@
 // to the letter and repeat in vain.
 import { describe, expect, it } from "vitest";
 import { AccountLimits } from "../../edge/limits/account-limits.ts";
-import type { ReserveRequest, ScopeLimits } from "../../edge/ports/limits.ts";
+import { NO_SCOPE_LIMITS, type ReserveRequest, type ScopeLimits } from "../../edge/ports/limits.ts";
 import { errorOf, manualBench } from "../support/dispatch-bench.ts";
 
 const request = (limits: Partial<ScopeLimits>, outputTokensLimit: number | null): ReserveRequest => ({
   account: "a",
   requestId: "r",
-  scopes: [
-    { id: "key:k1", limits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null, ...limits } },
-  ],
+  atMs: 0,
+  model: "m",
+  scopes: [{ id: "key:k1", limits: { ...NO_SCOPE_LIMITS, ...limits } }],
   inputTokensEstimate: 10,
   outputTokensLimit,
   costBoundNanoUsd: "5",

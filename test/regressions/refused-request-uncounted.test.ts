@@ -2,7 +2,7 @@
 // itself, so that a caller's mistakes used up his requests per minute; each was logged as a failure of the machine.
 import { describe, expect, it } from "vitest";
 import { AccountLimits } from "../../edge/limits/account-limits.ts";
-import type { ReserveRequest } from "../../edge/ports/limits.ts";
+import { NO_SCOPE_LIMITS, type ReserveRequest } from "../../edge/ports/limits.ts";
 import { manualBench } from "../support/dispatch-bench.ts";
 
 const refusal = { error: { message: "no", type: "invalid_request_error", param: "messages", code: "invalid_value" } };
@@ -28,11 +28,13 @@ describe("a request that a machine refuses for the caller's fault", () => {
     const limits = new AccountLimits({ requestsPerMinute: 0, tokensPerMinute: 0, reservationTtlMs: 60_000 });
     const scope = (id: string, requestsPerMinute: number) => ({
       id,
-      limits: { requestsPerMinute, tokensPerMinute: null, budgetNanoUsd: null },
+      limits: { ...NO_SCOPE_LIMITS, requestsPerMinute },
     });
     const request = (requestId: string): ReserveRequest => ({
       account: "a",
       requestId,
+      atMs: 0,
+      model: "m",
       scopes: [scope("key:k", 2), scope("project:p", 3)],
       inputTokensEstimate: 1,
       outputTokensLimit: 1,

@@ -1,7 +1,9 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Ledger, OpenedRequest, SettledRequest, StartedAttempt } from "../../edge/ports/ledger.ts";
 import type {
   Limits,
+  LimitsView,
   RateLimitState,
   ReserveDecision,
   ReserveRequest,
@@ -50,8 +52,12 @@ export class RecordingLimits implements Limits {
     return Promise.resolve();
   }
 
-  seedSpent(): Promise<void> {
+  addSpent(): Promise<void> {
     return Promise.resolve();
+  }
+
+  inspect(): Promise<LimitsView> {
+    return Promise.resolve({ state: NO_LIMITS, scopes: [] });
   }
 
   static refusing(code: "rate_limit_exceeded" | "insufficient_quota"): Extract<ReserveDecision, { kind: "refused" }> {
@@ -191,8 +197,9 @@ export const principal: Principal = {
   project: "p1",
   keyId: "k1",
   highestBand: null,
-  keyLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
-  projectLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+  keyLimits: NO_SCOPE_LIMITS,
+  projectLimits: NO_SCOPE_LIMITS,
+  accountLimits: NO_SCOPE_LIMITS,
 };
 
 export const servedModel: ServedModel = {

@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
 import type { EdgeDeps, Respond } from "../../edge/deps.ts";
@@ -17,8 +18,9 @@ export const PRINCIPAL: Principal = {
   project: "search",
   keyId: "goodgoodgood",
   highestBand: "default",
-  keyLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
-  projectLimits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+  keyLimits: NO_SCOPE_LIMITS,
+  projectLimits: NO_SCOPE_LIMITS,
+  accountLimits: NO_SCOPE_LIMITS,
 };
 
 export const MODEL: ServedModel = {

@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -66,7 +67,7 @@ export class EdgeOnNode {
         secretSha256: await sha256(secret),
         project: "test",
         account: null,
-        limits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+        limits: NO_SCOPE_LIMITS,
         band: null,
         createdAtMs: Date.now(),
       }),

@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -73,7 +74,7 @@ export class EdgeOnWorkers {
         secretSha256: await sha256(key.secret),
         project: "test",
         account: null,
-        limits: { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null },
+        limits: NO_SCOPE_LIMITS,
         band: null,
         createdAtMs: Date.now(),
       });

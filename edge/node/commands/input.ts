@@ -42,3 +42,24 @@ export function readTime(text: string, option: string): number {
 
 /** Whoever pastes a whole key or token where an id or a name belongs must not find it in a log. */
 export const shortened = (text: string): string => (text.length > 12 ? `${text.slice(0, 8)}...` : text);
+
+/** A command's result on standard output: one JSON line, or a line for people. */
+export function printed<Item>(
+  item: Item,
+  options: { readonly json?: boolean },
+  entry: (item: Item) => object,
+  line: (item: Item) => string,
+): void {
+  printedList([item], options, entry, line);
+}
+
+/** The same, a line each. */
+export function printedList<Item>(
+  items: readonly Item[],
+  options: { readonly json?: boolean },
+  entry: (item: Item) => object,
+  line: (item: Item) => string,
+): void {
+  const lines = items.map((item) => (options.json === true ? JSON.stringify(entry(item)) : line(item)));
+  process.stdout.write(lines.map((text) => `${text}\n`).join(""));
+}

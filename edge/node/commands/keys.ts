@@ -1,37 +1,49 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Command } from "commander";
 import { newApiKey } from "../../accounts/api-key.ts";
-import type { EdgeConfig } from "../../config.ts";
 import { StoreConflict, type KeyRecord, type NewKey } from "../../ports/key-store.ts";
 import { nodeClock } from "../clock.node.ts";
 import { withExistingStore, withStore } from "../command-store.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { OperatorError } from "../operator-error.ts";
-import { readName, readRate, readUsd, shortened } from "./input.ts";
+import { printed, printedList, readName, shortened } from "./input.ts";
+import {
+  assertChange,
+  limitEntry,
+  limitText,
+  readBand,
+  readLimits,
+  readNewLimits,
+  withLimitOptions,
+  type LimitOptions,
+} from "./limit-options.ts";
 
-interface CreateOptions extends ConfigOptions {
-  readonly project: string;
-  readonly account?: string;
-  readonly rpm?: string;
-  readonly tpm?: string;
-  readonly budgetUsd?: string;
+interface UpdateOptions extends ConfigOptions, LimitOptions {
   readonly band?: string;
   readonly json?: boolean;
 }
 
-/** `steerage keys create|list|revoke`. */
+interface CreateOptions extends UpdateOptions {
+  readonly project: string;
+  readonly account?: string;
+}
+
+/** `steerage keys create|update|list|revoke`. */
 export function registerKeys(program: Command): void {
-  const keys = program.command("keys").description("make, list and revoke API keys");
-  withConfigOptions(keys.command("create"))
+  const keys = program.command("keys").description("make, change, list and revoke API keys");
+  withLimitOptions(withConfigOptions(keys.command("create")))
     .description("make a key; it is shown once and only its hash is kept")
     .requiredOption("--project <name>", "project of the key; made when it is new")
     .option("--account <name>", "account of a new project (default: default)")
-    .option("--rpm <n>", "requests per minute; 0 is unlimited (default: auth.default_rpm)")
-    .option("--tpm <n>", "tokens per minute; 0 is unlimited (default: auth.default_tpm)")
-    .option("--budget-usd <amount>", "dollars that it may cost in all; 0 refuses everything (default: no budget)")
     .option("--band <name>", "highest band it may use (default: any)")
     .option("--json", "print one JSON line")
     .action(createKey);
+  withLimitOptions(withConfigOptions(keys.command("update")))
+    .description("change limits of a key; every edge knows within a second")
+    .argument("<id>", "the key's public id, as `keys list` shows it")
+    .option("--band <name>", "highest band it may use; none is any")
+    .option("--json", "print one JSON line")
+    .action(updateKey);
   withConfigOptions(keys.command("list"))
     .description("list the keys, without their secrets")
     .option("--json", "print one JSON line a key")
@@ -50,11 +62,7 @@ async function createKey(options: CreateOptions): Promise<void> {
     secretSha256: createHash("sha256").update(secret).digest("hex"),
     project: readName(options.project, "--project"),
     account: options.account === undefined ? null : readName(options.account, "--account"),
-    limits: {
-      requestsPerMinute: options.rpm === undefined ? null : readRate(options.rpm, "--rpm"),
-      tokensPerMinute: options.tpm === undefined ? null : readRate(options.tpm, "--tpm"),
-      budgetNanoUsd: options.budgetUsd === undefined ? null : readUsd(options.budgetUsd, "--budget-usd"),
-    },
+    limits: readNewLimits(options),
     band: options.band === undefined ? null : readBand(options.band, loaded.config),
     createdAtMs: nodeClock.nowMs(),
   };
@@ -76,31 +84,35 @@ async function createKey(options: CreateOptions): Promise<void> {
 
 async function listKeys(options: ConfigOptions & { readonly json?: boolean }): Promise<void> {
   const keys = await withExistingStore(await loadConfig(options), (store) => store.listKeys());
-  const lines = keys.map((key) => (options.json === true ? JSON.stringify(keyEntry(key)) : keyLine(key)));
-  process.stdout.write(lines.map((line) => `${line}\n`).join(""));
+  printedList(keys, options, keyEntry, keyLine);
+}
+
+async function updateKey(id: string, options: UpdateOptions): Promise<void> {
+  const limits = readLimits(options);
+  assertChange(limits, options.band);
+  const loaded = await loadConfig(options);
+  const band = options.band === undefined ? {} : { band: readBand(options.band, loaded.config) };
+  const key = await withExistingStore(loaded, (store) => store.updateKey(id, { limits, ...band }));
+  if (key === null) throw noSuchKey(id);
+  printed(key, options, keyEntry, keyLine);
 }
 
 async function revokeKey(id: string, options: ConfigOptions): Promise<void> {
   const loaded = await loadConfig(options);
   const wasThere = await withExistingStore(loaded, (store) => store.revokeKey(id, nodeClock.nowMs()));
-  if (!wasThere) throw new OperatorError(`there is no key '${shortened(id)}'; 'steerage keys list' shows their ids.`);
+  if (!wasThere) throw noSuchKey(id);
   process.stdout.write(`Key ${id} is revoked.\n`);
 }
 
-function readBand(text: string, config: EdgeConfig): string {
-  const names = config.router.admission.bands.map(({ name }) => name);
-  if (names.includes(text)) return text;
-  throw new OperatorError(`--band: there is no band '${text}'; there are ${names.join(", ")}.`);
-}
+const noSuchKey = (id: string): OperatorError =>
+  new OperatorError(`there is no key '${shortened(id)}'; 'steerage keys list' shows their ids.`);
 
 function keyEntry(key: KeyRecord): object {
   return {
     id: key.keyId,
     project: key.project,
     account: key.account,
-    rpm: key.keyLimits.requestsPerMinute,
-    tpm: key.keyLimits.tokensPerMinute,
-    budget_nano_usd: key.keyLimits.budgetNanoUsd,
+    ...limitEntry(key.keyLimits),
     band: key.highestBand,
     created_at: new Date(key.createdAtMs).toISOString(),
     revoked_at: key.revokedAtMs === null ? null : new Date(key.revokedAtMs).toISOString(),
@@ -109,5 +121,6 @@ function keyEntry(key: KeyRecord): object {
 
 function keyLine(key: KeyRecord): string {
   const state = key.revokedAtMs === null ? "valid" : `revoked ${new Date(key.revokedAtMs).toISOString()}`;
-  return `${key.keyId}  ${new Date(key.createdAtMs).toISOString()}  ${key.account}/${key.project}  ${state}`;
+  const made = new Date(key.createdAtMs).toISOString();
+  return `${key.keyId}  ${made}  ${key.account}/${key.project}  ${state}  ${limitText(key.keyLimits)}`;
 }

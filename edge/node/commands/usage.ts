@@ -1,7 +1,7 @@
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { Option, type Command } from "commander";
-import type { UsageRow, UsageStore } from "../../ports/usage-store.ts";
+import type { TimeRange, UsageRow, UsageStore } from "../../ports/usage-store.ts";
 import { exportedRows } from "../../usage/export.ts";
 import { csvHeader, csvLine, jsonLine } from "../../usage/export-format.ts";
 import {
@@ -30,7 +30,7 @@ const HOUR_MS = 3_600_000;
 const CHECK_TRIES = 4;
 const CHECK_PAUSE_MS = 500;
 
-/** `steerage usage export|check`. */
+/** `steerage usage export|check|rollup`. */
 export function registerUsage(program: Command): void {
   const usage = program.command("usage").description("export what is billed, and prove its sums");
   withRange(withConfigOptions(usage.command("export")))
@@ -40,6 +40,9 @@ export function registerUsage(program: Command): void {
   withRange(withConfigOptions(usage.command("check")))
     .description("prove, per hour, that machines, attempts, rows and export agree; exits 1 when they do not")
     .action(checkUsage);
+  withRange(withConfigOptions(usage.command("rollup")))
+    .description("derive the hourly sums, which budgets are counted from, again from the rows of usage")
+    .action(rollUpUsage);
 }
 
 function withRange(command: Command): Command {
@@ -85,12 +88,7 @@ interface Checked {
 }
 
 async function checkUsage(options: RangeOptions): Promise<void> {
-  const { fromMs, toMs } = readRange(options);
-  // Sums are by the hour, so a period is made of whole hours.
-  const range = {
-    fromMs: fromMs === null ? null : hourOf(fromMs),
-    toMs: toMs === null ? null : Math.ceil(toMs / HOUR_MS) * HOUR_MS,
-  };
+  const range = readHours(options);
   const loaded = await loadConfig(options);
   const checked = await withExistingStore(loaded, async (store) => {
     let result = await checkOnce(store, loaded.dataDirectory, range);
@@ -148,6 +146,25 @@ function summaryOf({ usage, attempts }: ProofSides): string {
 function differenceLine({ sum, hourMs, where, column, left, right }: ProofDifference): string {
   const hour = new Date(hourMs).toISOString();
   return `${hour}  ${sum}${where === "" ? "" : ` (${where})`}: ${column} ${left} and ${right} differ by ${left - right}`;
+}
+
+async function rollUpUsage(options: RangeOptions): Promise<void> {
+  const range = readHours(options);
+  const wrong = await withExistingStore(await loadConfig(options), (store) => store.rollUp(range));
+  process.stdout.write(
+    wrong === 0
+      ? "Every hourly sum agrees with its rows; nothing was changed.\n"
+      : `${wrong} hourly sums were wrong and are derived again. Budgets count from them when an edge starts.\n`,
+  );
+}
+
+/** Sums are by the hour, so a period is made of whole hours. */
+function readHours(options: RangeOptions): TimeRange {
+  const { fromMs, toMs } = readRange(options);
+  return {
+    fromMs: fromMs === null ? null : hourOf(fromMs),
+    toMs: toMs === null ? null : Math.ceil(toMs / HOUR_MS) * HOUR_MS,
+  };
 }
 
 function readRange(options: RangeOptions): { readonly fromMs: number | null; readonly toMs: number | null } {

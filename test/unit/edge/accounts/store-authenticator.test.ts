@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../../../edge/ports/limits.ts";
 import { beforeEach, describe, expect, it, vi } from "vitest";
 import { newApiKey, newHostToken } from "../../../../edge/accounts/api-key.ts";
 import { sha256 } from "../../../../edge/accounts/sha256.ts";
@@ -6,7 +7,7 @@ import type { HostRecord, KeyRecord, KeyStore } from "../../../../edge/ports/key
 import { createLogger } from "../../../../shared/logging/logger.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
-const NO_LIMITS = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+const NO_LIMITS = NO_SCOPE_LIMITS;
 
 class ScriptedKeyStore implements KeyStore {
   readonly keys = new Map<string, KeyRecord>();
@@ -68,6 +69,7 @@ async function addKey(): Promise<{ text: string; keyId: string }> {
     highestBand: "default",
     keyLimits: NO_LIMITS,
     projectLimits: NO_LIMITS,
+    accountLimits: NO_LIMITS,
     createdAtMs: 0,
     revokedAtMs: null,
   });

@@ -1,19 +1,27 @@
+import { NO_SCOPE_LIMITS } from "../../../../edge/ports/limits.ts";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { AccountLimits } from "../../../../edge/limits/account-limits.ts";
 import { MemoryLimits } from "../../../../edge/limits/limits.memory.ts";
-import { spendingByScope } from "../../../../edge/limits/scopes.ts";
+import { spendingOf } from "../../../../edge/limits/scopes.ts";
 import type { ReserveDecision, ReserveRequest, ScopeLimits } from "../../../../edge/ports/limits.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
-const NONE: ScopeLimits = { requestsPerMinute: null, tokensPerMinute: null, budgetNanoUsd: null };
+const NONE: ScopeLimits = NO_SCOPE_LIMITS;
 const UNLIMITED = { requestsPerMinute: 0, tokensPerMinute: 0, reservationTtlMs: 600_000 };
+
+/** In the last day of a month. */
+const NOON_MS = Date.UTC(2026, 10, 30, 12);
+const MIDNIGHT_MS = Date.UTC(2026, 11, 1);
+const DAY_MS = 86_400_000;
 
 let lastId = 0;
 function request(key: Partial<ScopeLimits>, more: Partial<ReserveRequest> = {}): ReserveRequest {
   return {
     account: "acme",
     requestId: `req_${++lastId}`,
+    atMs: NOON_MS,
+    model: "m",
     scopes: [
       { id: "key:k1", limits: { ...NONE, ...key } },
       { id: "project:p1", limits: NONE },
@@ -101,7 +109,7 @@ describe("requests per minute", () => {
     expect(limits.reserve(request({}, { scopes: byProject(1) }), 0)).toMatchObject({
       kind: "refused",
       message: "The limit of 1 requests per minute of project p1 is reached.",
-      state: { remainingRequests: 1, remainingTokens: 950 },
+      state: { limitRequests: 1, remainingRequests: 0, remainingTokens: 950 },
     });
   });
 });
@@ -158,8 +166,9 @@ describe("budgets", () => {
     expect(other.reserve(ask("15"), 0).kind).toBe("granted");
     expect(other.reserve(ask("15"), 0)).toMatchObject({
       kind: "refused",
-      message: "The budget of 0.000000015 US dollars of key k1 does not cover this request.",
-      retryAfterSeconds: null,
+      message:
+        "The budget of 0.000000015 US dollars of key k1 does not cover this request while others, for which a part of it is reserved, are running.",
+      retryAfterSeconds: 5,
     });
     expect(other.reserve(ask("20"), 0).kind).toBe("granted");
   });
@@ -186,16 +195,141 @@ describe("budgets", () => {
   it("goes on where the ledger left off", async () => {
     const limits = new MemoryLimits(new ManualClock(), UNLIMITED);
     const spent = [
-      { account: "acme", project: "p1", keyId: "k1", costNanoUsd: "30" },
-      { account: "acme", project: "p1", keyId: "k2", costNanoUsd: "50" },
+      { account: "acme", project: "p1", keyId: "k1", totalNanoUsd: "30", monthNanoUsd: "20", dayNanoUsd: "10" },
+      { account: "acme", project: "p1", keyId: "k2", totalNanoUsd: "50", monthNanoUsd: "0", dayNanoUsd: "0" },
     ];
-    for (const [account, scopes] of spendingByScope(spent)) await limits.seedSpent(account, scopes);
+    for (const [account, money] of spendingOf(spent, NOON_MS)) await limits.addSpent(account, money);
     expect(await limits.reserve(request({}, { scopes: ofBudgets("89"), costBoundNanoUsd: "10" }))).toMatchObject({
       kind: "refused",
     });
     expect(await limits.reserve(request({}, { scopes: ofBudgets("90"), costBoundNanoUsd: "10" }))).toMatchObject({
       kind: "granted",
     });
+  });
+});
+
+describe("budgets of a day and a month", () => {
+  const ofDay = (atMs: number, costBoundNanoUsd = "10"): ReserveRequest =>
+    request({ budgetDayNanoUsd: "25", budgetMonthNanoUsd: "45" }, { atMs, costBoundNanoUsd });
+  const spend = (limits: AccountLimits, atMs: number): void =>
+    settle(limits, limits.reserve(ofDay(atMs), 0), { nowMs: 0, tokens: 1, costNanoUsd: "10" });
+
+  it("begin anew at midnight UTC, by the time at which a request was received (C102)", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    for (const atMs of [MIDNIGHT_MS - 2, MIDNIGHT_MS - 1]) spend(limits, atMs);
+    expect(limits.reserve(ofDay(MIDNIGHT_MS - 1), 0)).toMatchObject({
+      kind: "refused",
+      code: "insufficient_quota",
+      message:
+        "The budget of 0.000000025 US dollars per day of key k1 does not cover this request; it begins anew at 2026-12-01T00:00:00Z.",
+      retryAfterSeconds: 1,
+    });
+    expect(limits.reserve(ofDay(MIDNIGHT_MS), 0).kind).toBe("granted");
+  });
+
+  it("count a request that ends tomorrow for the day it came in", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const late = limits.reserve(ofDay(MIDNIGHT_MS - 1, "25"), 0);
+    spend(limits, MIDNIGHT_MS);
+    settle(limits, late, { nowMs: 1_000, tokens: 1, costNanoUsd: "25" });
+    const budgetsAt = (atMs: number) =>
+      limits
+        .inspect({ scopes: ofDay(0).scopes, atMs }, 1_000)
+        .scopes[0]?.budgets.map(({ period, spentNanoUsd, reservedNanoUsd, endsAtMs }) => [
+          period,
+          spentNanoUsd,
+          reservedNanoUsd,
+          endsAtMs,
+        ]);
+    expect(budgetsAt(MIDNIGHT_MS - 1)).toEqual([
+      ["day", "25", "0", MIDNIGHT_MS],
+      ["month", "25", "0", MIDNIGHT_MS],
+    ]);
+    expect(budgetsAt(MIDNIGHT_MS)).toEqual([
+      ["day", "10", "0", MIDNIGHT_MS + DAY_MS],
+      ["month", "10", "0", Date.UTC(2027, 0, 1)],
+    ]);
+  });
+
+  it("are told with the wait for the one that stands longest", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const first = MIDNIGHT_MS + DAY_MS / 2;
+    for (const atMs of [first, first, first + DAY_MS, first + DAY_MS]) spend(limits, atMs);
+    expect(limits.reserve(ofDay(first + DAY_MS), 0)).toMatchObject({
+      message:
+        "The budget of 0.000000045 US dollars per month of key k1 does not cover this request; it begins anew at 2027-01-01T00:00:00Z.",
+      retryAfterSeconds: 29.5 * 86_400,
+    });
+  });
+
+  it("go on after a restart with what each period has spent", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const spent = {
+      account: "acme",
+      project: "p1",
+      keyId: "k1",
+      totalNanoUsd: "99",
+      monthNanoUsd: "36",
+      dayNanoUsd: "16",
+    };
+    for (const money of spendingOf([spent], NOON_MS).get("acme") ?? []) limits.addSpent(money);
+    const ask16 = (more: Partial<ScopeLimits>) =>
+      limits.reserve(request(more, { costBoundNanoUsd: "1" }), 0).kind === "granted";
+    expect([ask16({ budgetDayNanoUsd: "16" }), ask16({ budgetDayNanoUsd: "17" })]).toEqual([false, true]);
+    expect([ask16({ budgetMonthNanoUsd: "37" }), ask16({ budgetMonthNanoUsd: "38" })]).toEqual([false, true]);
+    expect([ask16({ budgetNanoUsd: "101" }), ask16({ budgetNanoUsd: "102" })]).toEqual([false, true]);
+    const tomorrow = { ...request({ budgetDayNanoUsd: "1" }, { costBoundNanoUsd: "1" }), atMs: MIDNIGHT_MS };
+    expect(limits.reserve(tomorrow, 0).kind).toBe("granted");
+  });
+});
+
+describe("an account's own limits", () => {
+  const scopes: ReserveRequest["scopes"] = [
+    { id: "key:k1", limits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 9 } },
+    { id: "project:p1", limits: NO_SCOPE_LIMITS },
+    { id: "account:acme", limits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 2, budgetDayNanoUsd: "30" } },
+  ];
+
+  it("hold for all its keys together, and are what the headers tell when least is left of them", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const first = limits.reserve(request({}, { scopes, costBoundNanoUsd: "10" }), 0);
+    expect(first.state).toMatchObject({ limitRequests: 2, remainingRequests: 1 });
+    const other = scopes.map((scope, at) => (at === 0 ? { ...scope, id: "key:k2" } : scope));
+    expect(limits.reserve(request({}, { scopes: other, costBoundNanoUsd: "10" }), 0).kind).toBe("granted");
+    expect(limits.reserve(request({}, { scopes: other, costBoundNanoUsd: "10" }), 0)).toMatchObject({
+      message: "The limit of 2 requests per minute of account acme is reached.",
+    });
+    expect(limits.money("account:acme")).toEqual({ spentNanoUsd: 0n, reservedNanoUsd: 20n });
+    expect(limits.money("key:k2")).toEqual({ spentNanoUsd: 0n, reservedNanoUsd: 10n });
+  });
+});
+
+describe("what is reserved where no limit is given", () => {
+  const guess = (model: string, key = "k1"): ReserveRequest => ({
+    ...request({}, { outputTokensLimit: null, inputTokensEstimate: 10, model }),
+    scopes: [{ id: `key:${key}`, limits: { ...NO_SCOPE_LIMITS, tokensPerMinute: 1_000 } }],
+  });
+  const taken = (limits: AccountLimits, asked: ReserveRequest): number => {
+    const before = limits.inspect({ scopes: asked.scopes, atMs: 0 }, 0).state.remainingTokens ?? 0;
+    const decision = limits.reserve(asked, 0);
+    settle(limits, decision, { nowMs: 0, tokens: 0 });
+    return before - (decision.state.remainingTokens ?? 0);
+  };
+
+  it("is the running mean of this key's answers of this model", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    settle(limits, limits.reserve(guess("m"), 0), { nowMs: 0, tokens: 20 });
+    settle(limits, limits.reserve(guess("m"), 0), { nowMs: 0, tokens: 30 });
+    expect(taken(limits, guess("m"))).toBe(10 + 21);
+    expect(taken(limits, guess("other"))).toBe(10 + 128);
+    expect(taken(limits, guess("m", "k2"))).toBe(10 + 128);
+  });
+
+  it("is never more than the bucket", () => {
+    const limits = new AccountLimits(UNLIMITED);
+    const asked = request({ tokensPerMinute: 50 }, { outputTokensLimit: null, inputTokensEstimate: 10 });
+    expect(taken(limits, asked)).toBe(50);
+    expect(limits.inspect({ scopes: asked.scopes, atMs: 0 }, 0).state.remainingTokens).toBe(50);
   });
 });
 

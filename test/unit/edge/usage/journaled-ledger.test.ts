@@ -214,7 +214,7 @@ describe("a machine's report", () => {
     });
     expect(store.attempts.get("r1.1")).toMatchObject({ computedCompletion: 21, endedHourMs: START_MS });
     expect(settled).toHaveLength(1);
-    expect(adjusted).toEqual([{ account: "acme", project: "p1", keyId: "k1", nanoUsd: 1_000n }]);
+    expect(adjusted).toEqual([{ account: "acme", project: "p1", keyId: "k1", atMs: START_MS, nanoUsd: 1_000n }]);
   });
 
   it("is acknowledged each time, after it left this process, and counted once", async () => {
@@ -374,7 +374,7 @@ describe("after the process died", () => {
     await tick();
     expect(store.usage.get("r1")).toMatchObject({ outcome: "cancelled", exactness: "exact", completionTokens: 20 });
     expect(store.attempts.get("r1.1")).toMatchObject({ unbilledReason: null, exactness: "exact" });
-    expect(second.adjusted).toEqual([{ account: "acme", project: "p1", keyId: "k1", nanoUsd: COST }]);
+    expect(second.adjusted).toEqual([{ account: "acme", project: "p1", keyId: "k1", atMs: START_MS, nanoUsd: COST }]);
   });
 
   it("an open request whose machine never reports fails after a minute", async () => {

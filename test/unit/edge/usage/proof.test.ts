@@ -31,6 +31,8 @@ function snapshotOf(stored: UsageBatch): ProofSnapshot {
       })),
     counters: stored.counters,
     usage: stored.usage.map((row) => ({ ...row, rows: 1, hourMs: START_MS })),
+    rollups: [],
+    rolledUp: [],
     billedAttempts: stored.attempts
       .filter((row) => row.unbilledReason === null)
       .map((row) => ({

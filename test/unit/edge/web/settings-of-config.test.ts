@@ -1,3 +1,4 @@
+import { NO_SCOPE_LIMITS } from "../../../../edge/ports/limits.ts";
 import { describe, expect, it } from "vitest";
 import { edgeConfigSchema, type EdgeConfigInput } from "../../../../edge/config.ts";
 import * as settings from "../../../../edge/web/settings-of-config.ts";
@@ -87,10 +88,10 @@ describe("settings of the rooms", () => {
 
   it("make everybody one principal without limits only where keys are switched off", () => {
     expect(settings.everybodyOf(configOf({}))).toBeNull();
-    expect(settings.everybodyOf(configOf({ auth: { enabled: false } }))?.keyLimits).toEqual({
-      requestsPerMinute: 0,
-      tokensPerMinute: 0,
-      budgetNanoUsd: null,
+    expect(settings.everybodyOf(configOf({ auth: { enabled: false } }))).toMatchObject({
+      keyLimits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 0, tokensPerMinute: 0 },
+      projectLimits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 0, tokensPerMinute: 0 },
+      accountLimits: { ...NO_SCOPE_LIMITS, requestsPerMinute: 0, tokensPerMinute: 0 },
     });
   });
 });

@@ -1,0 +1,86 @@
+import type { BudgetPeriod, RateLimitState, RateView, ScopeLimits, ScopeView } from "../ports/limits.ts";
+import { periodEndMs } from "./period.ts";
+import { requestsLeft, type RequestRate } from "./request-rate.ts";
+import type { ScopeMoney } from "./scope-money.ts";
+import { tokensLeft, type TokenBucket } from "./token-bucket.ts";
+
+export interface ScopeState {
+  rate: RequestRate;
+  /** Null until a request met a limit on tokens. */
+  bucket: TokenBucket | null;
+  readonly money: ScopeMoney;
+}
+
+export interface Budget {
+  readonly period: BudgetPeriod;
+  readonly limitNanoUsd: bigint;
+}
+
+/** A scope with the limits that apply to it now: null is none. */
+export interface EffectiveScope {
+  readonly id: string;
+  readonly state: ScopeState;
+  readonly requestsPerMinute: number | null;
+  readonly tokensPerMinute: number | null;
+  readonly budgets: readonly Budget[];
+}
+
+export function budgetsOf(limits: ScopeLimits): readonly Budget[] {
+  const given: readonly [BudgetPeriod, string | null][] = [
+    ["day", limits.budgetDayNanoUsd],
+    ["month", limits.budgetMonthNanoUsd],
+    ["total", limits.budgetNanoUsd],
+  ];
+  return given.flatMap(([period, limit]) => (limit === null ? [] : [{ period, limitNanoUsd: BigInt(limit) }]));
+}
+
+/** Of every scope the limit of which least is left; of two the narrower one's. */
+export function rateLimitState(scopes: readonly EffectiveScope[], nowMs: number): RateLimitState {
+  const requests = leastLeft(scopes.map((scope) => requestsView(scope, nowMs)));
+  const tokens = leastLeft(scopes.map(tokensView));
+  return {
+    limitRequests: requests?.limit ?? null,
+    remainingRequests: requests?.remaining ?? null,
+    resetRequestsMs: requests?.resetMs ?? null,
+    limitTokens: tokens?.limit ?? null,
+    remainingTokens: tokens?.remaining ?? null,
+    resetTokensMs: tokens?.resetMs ?? null,
+  };
+}
+
+/** `atMs` is Unix milliseconds, `nowMs` monotonic. */
+export function scopeView(scope: EffectiveScope, time: { readonly atMs: number; readonly nowMs: number }): ScopeView {
+  return {
+    id: scope.id,
+    requests: requestsView(scope, time.nowMs),
+    tokens: tokensView(scope),
+    budgets: scope.budgets.map(({ period, limitNanoUsd }) => {
+      const { spentNanoUsd, reservedNanoUsd } = scope.state.money.of(period, time.atMs);
+      return {
+        period,
+        limitNanoUsd: limitNanoUsd.toString(),
+        spentNanoUsd: spentNanoUsd.toString(),
+        reservedNanoUsd: reservedNanoUsd.toString(),
+        endsAtMs: periodEndMs(period, time.atMs),
+      };
+    }),
+  };
+}
+
+function requestsView({ requestsPerMinute, state }: EffectiveScope, nowMs: number): RateView | null {
+  if (requestsPerMinute === null) return null;
+  return { limit: requestsPerMinute, ...requestsLeft(state.rate, requestsPerMinute, nowMs) };
+}
+
+function tokensView({ tokensPerMinute, state }: EffectiveScope): RateView | null {
+  if (tokensPerMinute === null || state.bucket === null) return null;
+  return { limit: tokensPerMinute, ...tokensLeft(state.bucket, tokensPerMinute) };
+}
+
+function leastLeft(views: readonly (RateView | null)[]): RateView | null {
+  let least: RateView | null = null;
+  for (const view of views) {
+    if (view !== null && (least === null || view.remaining < least.remaining)) least = view;
+  }
+  return least;
+}
