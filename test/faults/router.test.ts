@@ -37,12 +37,6 @@ async function edgeFor(urls: readonly string[], config: EdgeConfigInput = {}, sl
   return edge;
 }
 
-const metric = async (edge: EdgeOnNode, line: string): Promise<number | null> => {
-  const text = await (await fetch(edge.urls.metricsUrl ?? "")).text();
-  const found = text.split("\n").find((one) => one.startsWith(`${line} `));
-  return found === undefined ? null : Number(found.slice(line.length + 1));
-};
-
 /** Holds every answer back until it is let go. */
 function holding(endpoint: ScriptedEndpoint): { readonly held: (() => void)[]; readonly letGo: () => void } {
   const held: (() => void)[] = [];
@@ -112,7 +106,7 @@ describe("C111: a machine that is dead", () => {
     }
     expect(second).toBeGreaterThan(0);
     expect(second).toBeLessThanOrEqual(6);
-    expect(await metric(edge, 'steerage_breakers{replica="e1/m",state="open"}')).toBe(1);
+    expect(await edge.metric('steerage_breakers{replica="e1/m",state="open"}')).toBe(1);
   });
 });
 
@@ -131,7 +125,7 @@ describe("C114: many calls with one long prompt", () => {
     const counts = all.map(({ seen }) => seen.length);
     expect(counts.reduce((sum, count) => sum + count, 0)).toBe(180);
     expect(Math.min(...counts)).toBeGreaterThan(30);
-    expect(await metric(edge, 'steerage_leases_open{kind="claim"}')).toBe(0);
+    expect(await edge.metric('steerage_leases_open{kind="claim"}')).toBe(0);
   });
 });
 
@@ -148,7 +142,7 @@ describe("C117: bounds of a band's queue", () => {
     const running = ask(edge);
     await until("one runs", () => Promise.resolve(held.length === 1));
     const waiting = Array.from({ length: 5 }, () => ask(edge));
-    await until("five wait", async () => (await metric(edge, 'steerage_queue_depth{band="low"}')) === 5);
+    await until("five wait", async () => (await edge.metric('steerage_queue_depth{band="low"}')) === 5);
     const sixth = await ask(edge);
     expect([sixth.status, (await errorBodyOf(sixth)).code]).toEqual([429, "queue_full"]);
     expect(Number(sixth.headers.get("retry-after"))).toBeGreaterThanOrEqual(1);
@@ -161,10 +155,10 @@ describe("C117: bounds of a band's queue", () => {
     letGo();
     for (const answer of await Promise.all([running, ...waiting])) expect(answer.status).toBe(200);
     expect(one.seen).toHaveLength(6);
-    expect(await metric(edge, 'steerage_queue_depth{band="low"}')).toBe(0);
-    expect(await metric(edge, 'steerage_queue_bytes{band="low"}')).toBe(0);
-    expect(await metric(edge, 'steerage_queue_bytes{band="high"}')).toBe(0);
-    expect(await metric(edge, 'steerage_queue_oldest_seconds{band="low"}')).toBe(0);
+    expect(await edge.metric('steerage_queue_depth{band="low"}')).toBe(0);
+    expect(await edge.metric('steerage_queue_bytes{band="low"}')).toBe(0);
+    expect(await edge.metric('steerage_queue_bytes{band="high"}')).toBe(0);
+    expect(await edge.metric('steerage_queue_oldest_seconds{band="low"}')).toBe(0);
   });
 
   it("let a higher band go first, whatever came before it", async () => {
@@ -182,7 +176,7 @@ describe("C117: bounds of a band's queue", () => {
           .then((answer) => answer.text())
           .then(() => order.push(band)),
       );
-      await until(`${band} waits`, async () => (await metric(edge, `steerage_queue_depth{band="${band}"}`)) === 1);
+      await until(`${band} waits`, async () => (await edge.metric(`steerage_queue_depth{band="${band}"}`)) === 1);
     }
     letGo();
     await Promise.all([first, ...others]);
@@ -197,7 +191,7 @@ describe("C118: all slots and the queue are full", () => {
     const { letGo } = holding(one);
     const edge = await edgeFor([one.url], { router: { admission: { queue_capacity_per_band: 20 } } }, 1);
     const calls = Array.from({ length: 25 }, () => ask(edge));
-    await until("the queue is full", async () => (await metric(edge, 'steerage_queue_depth{band="default"}')) === 20);
+    await until("the queue is full", async () => (await edge.metric('steerage_queue_depth{band="default"}')) === 20);
     const headers = { authorization: `Bearer ${edge.key}` };
     for (const path of ["/", "/health", "/v1/models"]) {
       const answer = await fetch(edge.origin + path, { headers, signal: AbortSignal.timeout(2_000) });

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { sha256 } from "../../edge/accounts/sha256.ts";
-import { newApiKey } from "../../edge/accounts/api-key.ts";
+import { newApiKey, newHostToken } from "../../edge/accounts/api-key.ts";
 import { edgeConfigSchema, type EdgeConfigInput } from "../../edge/config.ts";
 import { nodeClock } from "../../edge/node/clock.node.ts";
 import { openCommandStore } from "../../edge/node/database.ts";
@@ -21,6 +21,8 @@ interface PostOptions {
   readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
+
+const openLeases = (kind: string): string => `steerage_leases_open{kind="${kind}"}`;
 
 /** A whole edge of this process in a folder of its own, with one key. */
 export class EdgeOnNode {
@@ -75,6 +77,13 @@ export class EdgeOnNode {
     return text;
   }
 
+  /** The token of a host that may report. */
+  async enrolHost(name: string): Promise<string> {
+    const token = newHostToken(randomBytes);
+    await this.#withStore(async (store) => store.enrollHost(name, await sha256(token), Date.now()));
+    return token;
+  }
+
   async revoke(key: string): Promise<void> {
     await this.#withStore((store) => store.revokeKey(key.split("-")[2] ?? "", Date.now()));
   }
@@ -93,6 +102,22 @@ export class EdgeOnNode {
     });
     if (found === undefined) throw new Error("a row that was found is there");
     return found;
+  }
+
+  /** A line of the metrics page, such as `name{label="x"}`; null when it is not there. */
+  async metric(line: string): Promise<number | null> {
+    const text = await (await fetch(this.urls.metricsUrl ?? "")).text();
+    const found = text.split("\n").find((one) => one.startsWith(`${line} `));
+    return found === undefined ? null : Number(found.slice(line.length + 1));
+  }
+
+  /** Until no request runs or waits and no claim and no reservation is held. */
+  async idle(): Promise<void> {
+    const lines = ["steerage_requests_in_flight", ...["claim", "reservation"].map(openLeases)];
+    await until("nothing is held any more", async () => {
+      const values = await Promise.all(lines.map((line) => this.metric(line)));
+      return values.every((value) => value === 0);
+    });
   }
 
   post(route: string, body: unknown, init: PostOptions = {}): Promise<Response> {
