@@ -23,6 +23,8 @@ export interface InferenceRequest {
   readonly progress: boolean;
   /** The caller's session id, for affinity alone; null when it named none. */
   readonly session: string | null;
+  /** The edges that it came through, this one last. */
+  readonly via: string;
   /** Wall time, Unix milliseconds. */
   readonly receivedAtMs: number;
 }

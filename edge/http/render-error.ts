@@ -1,4 +1,5 @@
 import { toApiError, type ApiError } from "../../shared/errors/api-error.ts";
+import { retryHeaders } from "../../shared/errors/retry-headers.ts";
 import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
 import type { HttpContext } from "./environment.ts";
 
@@ -8,9 +9,8 @@ export function errorHeaders(error: ApiError): Record<string, string> {
     "content-type": "application/json; charset=utf-8",
     "cache-control": "no-store",
     [ERROR_SOURCE_HEADER]: error.source ?? "edge",
+    ...retryHeaders(error.status, error.retryAfterSeconds),
   };
-  if (error.retryAfterSeconds !== null)
-    headers["retry-after"] = String(Math.max(1, Math.ceil(error.retryAfterSeconds)));
   if (error.status === 401) headers["www-authenticate"] = "Bearer";
   return headers;
 }

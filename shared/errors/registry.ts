@@ -276,6 +276,12 @@ export const ERRORS = {
     "The request took longer than any request may.",
     "`router.timeouts.total`",
   ),
+  loop_detected: final(
+    508,
+    "server_error",
+    "The request came back to a server that it had passed.",
+    "An endpoint's `url` leads back to this edge; the operator must mend `endpoints`.",
+  ),
   client_closed_request: final(
     499,
     "invalid_request_error",

@@ -3,6 +3,9 @@ export const STRICT_HEADER = "x-steerage-strict";
 /** `comments`: a stream that waits is told its place in the queue. */
 export const PROGRESS_HEADER = "x-steerage-progress";
 
+/** The edges that a request came through, on its way to an endpoint that may be an edge too. */
+export const VIA_HEADER = "x-steerage-via";
+
 /** To the caller. */
 export const REQUEST_ID_HEADER = "x-request-id";
 export const STEERING_HEADER = "x-steerage-steering";

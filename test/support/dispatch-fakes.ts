@@ -238,6 +238,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
     band: "default",
     strict: options.strict ?? null,
     session: null,
+    via: "edge-1",
     returning: null,
     progress: options.progress ?? false,
     receivedAtMs: options.receivedAtMs,

@@ -1,4 +1,4 @@
-import { STRICT_HEADER } from "../../../shared/protocol/headers.ts";
+import { STRICT_HEADER, VIA_HEADER } from "../../../shared/protocol/headers.ts";
 import { activationRequestsOf } from "../../../shared/steering/activations.ts";
 import { effectiveSets } from "../../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../../ports/coordinator.ts";
@@ -98,6 +98,7 @@ export async function upstreamRequest(
     headers["authorization"] = `Bearer ${token}`;
     if (request.strict !== null) headers[STRICT_HEADER] = request.strict;
   } else {
+    headers[VIA_HEADER] = request.via;
     const key = endpointKey(target.backend);
     if (key !== null) headers["authorization"] = `Bearer ${key}`;
   }

@@ -1,6 +1,7 @@
 import { z } from "zod";
 import type { ApiError, ErrorBody, ErrorSource } from "../../../shared/errors/api-error.ts";
 import { ERRORS, type ErrorCode } from "../../../shared/errors/registry.ts";
+import { retryHeaders } from "../../../shared/errors/retry-headers.ts";
 import { ERROR_SOURCE_HEADER } from "../../../shared/protocol/headers.ts";
 
 /** An error as it goes to the caller: one of ours, or a backend's own, which may have a code that we do not know. */
@@ -25,16 +26,13 @@ export function isCallersFault({ status }: Refusal): boolean {
   return status >= 400 && status < 500 && status !== 408 && status !== 429;
 }
 
-export function refusalHeaders(refusal: Refusal): Record<string, string> {
-  const headers: Record<string, string> = {
+export function refusalHeaders({ status, retryAfterSeconds, source }: Refusal): Record<string, string> {
+  return {
     "content-type": "application/json; charset=utf-8",
     "cache-control": "no-store",
-    [ERROR_SOURCE_HEADER]: refusal.source,
+    [ERROR_SOURCE_HEADER]: source,
+    ...retryHeaders(status, retryAfterSeconds),
   };
-  if (refusal.retryAfterSeconds !== null) headers["retry-after"] = String(refusal.retryAfterSeconds);
-  // The openai clients repeat every 5xx and 429 unless they are told not to.
-  else if (refusal.status >= 500 || refusal.status === 429) headers["x-should-retry"] = "false";
-  return headers;
 }
 
 /** Longest message of a backend that is passed on, characters. */

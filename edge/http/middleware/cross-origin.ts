@@ -15,6 +15,7 @@ const EXPOSED = [
   IGNORED_FIELDS_HEADER,
   ERROR_SOURCE_HEADER,
   "retry-after",
+  "x-should-retry",
   "x-ratelimit-limit-requests",
   "x-ratelimit-remaining-requests",
   "x-ratelimit-reset-requests",

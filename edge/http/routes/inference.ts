@@ -1,7 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
 import { requestEnvelopeSchema, type InferenceRoute } from "../../../shared/openai/request-envelope.ts";
-import { PROGRESS_HEADER, REQUEST_ID_HEADER, STRICT_HEADER } from "../../../shared/protocol/headers.ts";
+import { PROGRESS_HEADER, REQUEST_ID_HEADER, STRICT_HEADER, VIA_HEADER } from "../../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../../deps.ts";
 import { UNKNOWN_MODEL } from "../../monitoring/edge-metrics.ts";
 import { bandOf } from "../band.ts";
@@ -10,10 +10,12 @@ import { withHeaders } from "../headed-writer.ts";
 import { crossOriginHeaders } from "../middleware/cross-origin.ts";
 import { readJsonObject } from "../read-json.ts";
 import { checkEnvelope, checkSaes } from "../request-rules.ts";
+import { viaWith } from "../via.ts";
 
 /** One of the three routes that reach an engine: every check that needs no machine, then dispatch. */
 export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
   return async (c: HttpContext): Promise<Response> => {
+    const via = viaWith(deps.signer.publicKeys()[0]?.kid ?? deps.settings.edge, c.req.header(VIA_HEADER));
     const { text, object } = await readJsonObject(c.req.raw, deps.settings.maxBodyBytes);
     const result = requestEnvelopeSchema.safeParse(object);
     if (!result.success) throw apiErrorOfZod(result.error);
@@ -47,6 +49,7 @@ export function inferenceRoute(deps: EdgeDeps, route: InferenceRoute) {
           strict: c.req.header(STRICT_HEADER) ?? null,
           progress: c.req.header(PROGRESS_HEADER)?.trim().toLowerCase() === "comments",
           returning: returningOf(c.req.header(RETRY_COUNT_HEADER)),
+          via,
           session: c.req.header(deps.settings.sessionHeader)?.slice(0, MAX_SESSION_LENGTH) || null,
           receivedAtMs: c.get("receivedAtMs"),
         },

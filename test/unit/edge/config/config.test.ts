@@ -89,6 +89,16 @@ describe("the edge's configuration", () => {
     ],
     ["a default band that is not there", { router: { admission: { default_band: "x" } } }, /default_band.*'x'/],
     ["an endpoint named twice", { endpoints: [endpoint, endpoint] }, /endpoints\[1\]\.id.*'a' is named twice/],
+    [
+      "aliases that name each other (C119)",
+      { models: ["a", "b"].map((name, at) => ({ name, aliases: [["b", "a"][at] ?? ""] })) },
+      /models\[\d\].*'[ab]' is used twice/,
+    ],
+    [
+      "an alias that names itself (C119)",
+      { models: [{ name: "a", aliases: ["a"] }] },
+      /models\[0\].*'a' is used twice/,
+    ],
     ["a model name used twice", { models: [{ name: "m" }, { name: "n", aliases: ["m"] }] }, /models\[1\].*'m'/],
     ["plain HTTP off loopback", { endpoints: [{ ...endpoint, url: "http://10.0.0.1" }] }, /plain HTTP off loopback/],
     ["the same in capitals", { endpoints: [{ ...endpoint, url: "HTTP://10.0.0.1" }] }, /plain HTTP off loopback/],
