@@ -5,14 +5,16 @@ const text = z.string().min(1, "an input must not be empty");
 const tokenIds = z.array(z.int().min(0)).min(1, "an input must not be empty");
 const tooMany = `at most ${MAX_EMBEDDING_INPUTS} inputs`;
 
-/** POST /v1/embeddings: a text, texts, token ids, or lists of token ids. */
+/** POST /v1/embeddings: a text, token ids, or a list whose inputs are either. */
 export const embeddingRequestSchema = z.looseObject({
   model: z.string().min(1),
   input: z.union([
     text,
     tokenIds,
-    z.array(text).min(1).max(MAX_EMBEDDING_INPUTS, tooMany),
-    z.array(tokenIds).min(1).max(MAX_EMBEDDING_INPUTS, tooMany),
+    z
+      .array(z.union([text, tokenIds]))
+      .min(1)
+      .max(MAX_EMBEDDING_INPUTS, tooMany),
   ]),
   encoding_format: z.enum(["float", "base64"]).nullish(),
   dimensions: z.int().min(1).nullish(),

@@ -6,27 +6,19 @@ import { chatChunkSchema, chatCompletionSchema } from "../../shared/openai/chat.
 import { openEngine, streamData, type EngineHarness } from "../support/engine-harness.ts";
 import { DEMO_Q8, nativeAddon } from "../support/native-harness.ts";
 import { addonWithTemplate } from "../support/template-addon.ts";
-
-const TEMPLATE = `{%- for message in messages %}
-{%- if message.role == 'assistant' and message.reasoning_content %}
-{{- '<|im_start|>assistant\\n<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' }}
-{{- message.content + '<|im_end|>\\n' }}
-{%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}
-{%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
-{%- endif %}`;
+import { THINKING_TEMPLATE, THINKS } from "../support/thinking-model.ts";
 
 let engine: EngineHarness;
 beforeAll(async () => {
-  engine = await openEngine(addonWithTemplate(await nativeAddon(), TEMPLATE), { model: "demo", model_path: DEMO_Q8 });
+  engine = await openEngine(addonWithTemplate(await nativeAddon(), THINKING_TEMPLATE), {
+    model: "demo",
+    model_path: DEMO_Q8,
+  });
 });
 afterAll(() => engine.stop());
 
 const messageSchema = z.looseObject({ content: z.string().nullable(), reasoning_content: z.string().optional() });
 const deltaSchema = z.looseObject({ content: z.string().nullish(), reasoning_content: z.string().optional() });
-/** A model that thinks, by force. */
-const THINKS = String.raw`root ::= "<think>\nThe sea " [a-z ]{5,20} "\n</think>\n\nIt is " ("calm" | "wild") "."`;
 const asked = { model: "demo", messages: [{ role: "user", content: "How is it?" }], max_tokens: 120, seed: 3 };
 const post = (over: object) => engine.post("/v1/chat/completions", { ...asked, ...over });
 async function whole(over: object) {

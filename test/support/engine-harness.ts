@@ -116,3 +116,14 @@ export async function streamData(response: Response): Promise<string[]> {
   }
   return data;
 }
+
+/** For clients that take a `fetch` of their own: whatever origin they name, the request goes to this engine. */
+export function fetchFrom(engine: EngineHarness): typeof globalThis.fetch {
+  return async (input, init) => {
+    const { pathname } = new URL(input instanceof Request ? input.url : input);
+    if (typeof init?.body !== "string") throw new Error("only requests with a text body");
+    const { signal } = init;
+    const answer = await engine.post(pathname, init.body, signal == null ? {} : { signal });
+    return new globalThis.Response(answer.body, { status: answer.status, headers: [...answer.headers] });
+  };
+}

@@ -9,7 +9,8 @@ interface Tensor {
   readonly name: string;
   /** Fastest-changing dimension first, as GGUF has it. */
   readonly shape: readonly number[];
-  readonly data: Float32Array;
+  readonly type: number;
+  readonly bytes: Uint8Array;
 }
 
 // Value types of the GGUF format, version 3.
@@ -17,8 +18,12 @@ const TYPE = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array: 9 } a
 const VERSION = 3;
 const ALIGNMENT = 32;
 const F32 = 0;
+const Q8_0 = 8;
+/** A block of q8_0: a scale as f16, then the values as signed bytes. */
+const Q8_0_VALUES = 32;
+const Q8_0_BYTES = 2 + Q8_0_VALUES;
 
-/** Writes small GGUF files for tests: enough of version 3 for f32 models with a tokenizer. */
+/** Writes GGUF files for tests and benches: enough of version 3 for f32 and q8_0 models with a tokenizer. */
 export class GgufWriter {
   readonly #values: { key: string; value: Value }[] = [];
   readonly #tensors: Tensor[] = [];
@@ -47,7 +52,14 @@ export class GgufWriter {
   tensor(name: string, shape: readonly number[], data: Float32Array): this {
     const size = shape.reduce((product, length) => product * length, 1);
     if (size !== data.length) throw new Error(`${name}: ${data.length} values for a shape of ${size}`);
-    this.#tensors.push({ name, shape, data });
+    const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+    this.#tensors.push({ name, shape, type: F32, bytes });
+    return this;
+  }
+  /** The same values as q8_0; rows are whole blocks of 32. */
+  tensorQ8(name: string, shape: readonly number[], data: Float32Array): this {
+    if ((shape[0] ?? 0) % Q8_0_VALUES !== 0) throw new Error(`${name}: rows of ${shape[0]} values are no q8_0 blocks`);
+    this.#tensors.push({ name, shape, type: Q8_0, bytes: q8Blocks(data) });
     return this;
   }
 
@@ -60,17 +72,17 @@ export class GgufWriter {
     ];
     for (const { key, value } of this.#values) parts.push(stringBytes(key), valueBytes(value));
     let offset = 0;
-    for (const { name, shape, data } of this.#tensors) {
-      parts.push(stringBytes(name), uint32Bytes(shape.length), ...shape.map(uint64Bytes), uint32Bytes(F32));
+    for (const { name, shape, type, bytes } of this.#tensors) {
+      parts.push(stringBytes(name), uint32Bytes(shape.length), ...shape.map(uint64Bytes), uint32Bytes(type));
       parts.push(uint64Bytes(offset));
-      offset = padded(offset + data.byteLength);
+      offset = padded(offset + bytes.byteLength);
     }
     const header = Buffer.concat(parts);
     const data = Buffer.alloc(offset);
     let at = 0;
-    for (const tensor of this.#tensors) {
-      Buffer.from(tensor.data.buffer, tensor.data.byteOffset, tensor.data.byteLength).copy(data, at);
-      at = padded(at + tensor.data.byteLength);
+    for (const { bytes } of this.#tensors) {
+      data.set(bytes, at);
+      at = padded(at + bytes.byteLength);
     }
     return Buffer.concat([header, Buffer.alloc(padded(header.length) - header.length), data]);
   }
@@ -79,6 +91,32 @@ export class GgufWriter {
     this.#values.push({ key, value });
     return this;
   }
+}
+
+/** As llama.cpp quantises: the largest value of a block becomes 127. */
+function q8Blocks(values: Float32Array): Uint8Array {
+  const bytes = Buffer.alloc((values.length / Q8_0_VALUES) * Q8_0_BYTES);
+  for (let from = 0, at = 0; from < values.length; from += Q8_0_VALUES, at += Q8_0_BYTES) {
+    let largest = 0;
+    for (let i = 0; i < Q8_0_VALUES; i++) largest = Math.max(largest, Math.abs(values[from + i] ?? 0));
+    const scale = largest / 127;
+    bytes.writeUInt16LE(halfBits(scale), at);
+    if (scale === 0) continue;
+    for (let i = 0; i < Q8_0_VALUES; i++) bytes.writeInt8(Math.round((values[from + i] ?? 0) / scale), at + 2 + i);
+  }
+  return bytes;
+}
+
+const WORD = new DataView(new ArrayBuffer(4));
+
+/** IEEE half precision of a positive number in its normal range, else 0. */
+function halfBits(value: number): number {
+  WORD.setFloat32(0, value);
+  const bits = WORD.getUint32(0);
+  const exponent = ((bits >>> 23) & 0xff) - 127 + 15;
+  if (exponent < 1 || exponent > 30) return 0;
+  // Rounding may carry into the exponent, which is what it should do.
+  return ((exponent << 10) | ((bits >>> 13) & 0x3ff)) + ((bits >>> 12) & 1);
 }
 
 function padded(length: number): number {
