@@ -1,7 +1,8 @@
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import type { EngineOptions } from "../../../backend/ports/engine-options.ts";
+import type { z } from "zod";
+import type { engineOptionsSchema } from "../../../backend/ports/engine-options.ts";
 import { ROOT } from "./root.ts";
 import { BENCH_FOLDER, type BenchedModel } from "./benched-model.ts";
 import { ServerProcess } from "./server-process.ts";
@@ -46,22 +47,17 @@ export async function withServers<Result>(
 export function engine({ model, slots, threads }: ServerSize): (folder: string) => Promise<ServerProcess> {
   return (folder) => {
     const socketPath = path.join(folder, "engine.sock");
-    const options: EngineOptions = {
+    const options: z.input<typeof engineOptionsSchema> = {
       model: "m",
       socket_path: socketPath,
       model_path: model.path,
-      saes: [{ id: SAE_ID, path: model.saeFolder, layer: null, calibration_text: null, serve_anyway: true }],
-      profiles: [],
-      min_explained_variance: 0,
-      fidelity_folder: null,
-      allow_grammar: false,
+      saes: [{ id: SAE_ID, path: model.saeFolder, layer: null, serve_anyway: true }],
       slots,
       max_pending: slots,
       context_length: WINDOW_TOKENS,
       kv_cache_type: "f16",
       flash_attention: true,
       threads,
-      device: "cpu",
       gpu_layers: 0,
       tensor_split: [],
       log_level: "warn",
