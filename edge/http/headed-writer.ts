@@ -3,7 +3,7 @@ import type { ResponseWriter } from "../ports/response-writer.ts";
 /** A writer that adds headers of the HTTP room to whatever is started through it; the answer's own win. */
 export function withHeaders(writer: ResponseWriter, extra: Readonly<Record<string, string>>): ResponseWriter {
   return {
-    start: (status, headers) => writer.start(status, { ...extra, ...lowerCased(headers) }),
+    start: (status, headers) => writer.start(status, lowerCased(extra, headers)),
     get started() {
       return writer.started;
     },
@@ -18,6 +18,15 @@ export function withHeaders(writer: ResponseWriter, extra: Readonly<Record<strin
   };
 }
 
-function lowerCased(headers: Readonly<Record<string, string>>): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]));
+/** Nothing here sends a header twice under names of different case. */
+function lowerCased(
+  extra: Readonly<Record<string, string>>,
+  headers: Readonly<Record<string, string>>,
+): Record<string, string> {
+  const all: Record<string, string> = { ...extra };
+  for (const name in headers) {
+    const value = headers[name];
+    if (value !== undefined) all[name.toLowerCase()] = value;
+  }
+  return all;
 }

@@ -11,11 +11,25 @@ export interface JsonObjectBody {
  * object (400). Never holds more than the limit, whether the length is announced or not.
  */
 export async function readJsonObject(request: Request, maxBytes: number): Promise<JsonObjectBody> {
-  if (!isJsonMediaType(request.headers.get("content-type"))) throw new ApiError("unsupported_media_type");
-  const text = decoded(await readBytes(request, maxBytes));
+  checkMediaType(request.headers.get("content-type"));
+  return jsonObjectOf(await readBytes(request, maxBytes));
+}
+
+/** Refuses with 415 what is not announced as JSON. */
+export function checkMediaType(header: string | null): void {
+  if (!isJsonMediaType(header)) throw new ApiError("unsupported_media_type");
+}
+
+/** The last three of the steps above. */
+export function jsonObjectOf(bytes: Uint8Array): JsonObjectBody {
+  const text = decoded(bytes);
   const value = parsed(text);
-  if (typeof value !== "object" || value === null || Array.isArray(value)) throw new ApiError("invalid_body");
-  return { text, object: { ...value } };
+  if (!isObject(value)) throw new ApiError("invalid_body");
+  return { text, object: value };
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /**
@@ -23,6 +37,7 @@ export async function readJsonObject(request: Request, maxBytes: number): Promis
  * send one across origins without a preflight (case C055).
  */
 export function isJsonMediaType(header: string | null): boolean {
+  if (header === "application/json") return true;
   const type = (header ?? "").split(";")[0]?.trim().toLowerCase() ?? "";
   return type === "application/json" || /^application\/[a-z0-9!#$&^_.+-]+\+json$/.test(type);
 }
@@ -72,9 +87,11 @@ function tooLarge(maxBytes: number): ApiError {
   return new ApiError("body_too_large", { message: `The body is larger than ${maxBytes} bytes.` });
 }
 
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
+
 function decoded(bytes: Uint8Array): string {
   try {
-    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    return UTF8.decode(bytes);
   } catch (thrown) {
     throw new ApiError("invalid_json", { message: "The body is not valid UTF-8.", cause: thrown });
   }

@@ -1,5 +1,6 @@
 import { toApiError, type ApiError } from "../../shared/errors/api-error.ts";
 import { retryHeaders } from "../../shared/errors/retry-headers.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
 import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
 import type { HttpContext } from "./environment.ts";
 
@@ -15,9 +16,20 @@ export function errorHeaders(error: ApiError): Record<string, string> {
   return headers;
 }
 
+export interface ErrorAnswer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
 /** The one renderer: anything thrown becomes the OpenAI error body; what is unknown to us goes to the log only. */
-export function renderError(c: HttpContext, thrown: unknown): Response {
+export function errorAnswer(thrown: unknown, logger: () => Logger): ErrorAnswer {
   const error = toApiError(thrown);
-  if (error.code === "internal_error") c.get("logger").error("a request failed unexpectedly", {}, thrown);
-  return new Response(JSON.stringify(error.toBody()), { status: error.status, headers: errorHeaders(error) });
+  if (error.code === "internal_error") logger().error("a request failed unexpectedly", {}, thrown);
+  return { status: error.status, headers: errorHeaders(error), body: JSON.stringify(error.toBody()) };
+}
+
+export function renderError(c: HttpContext, thrown: unknown): Response {
+  const { status, headers, body } = errorAnswer(thrown, () => c.get("logger"));
+  return new Response(body, { status, headers });
 }

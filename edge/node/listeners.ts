@@ -1,6 +1,7 @@
 import { createAdminApp, createAgentApp, createApp, createMetricsApp } from "../app.ts";
 import { isLoopbackUrl, type EdgeConfig } from "../config.ts";
 import type { EdgeDeps } from "../deps.ts";
+import type { Front } from "./inference-front.ts";
 import { OperatorError } from "./operator-error.ts";
 import { addressOf, listen, type FetchApp, type Listener } from "./server.ts";
 
@@ -23,13 +24,13 @@ export interface OpenListeners {
 
 const STOP_GRACE_MS = 1_000;
 
-/** Opens the listeners of the configuration, the public one last. Rejects with OperatorError and leaves none open. */
-export async function openListeners(config: EdgeConfig, deps: EdgeDeps): Promise<OpenListeners> {
+/** Opens the listeners of the configuration, the public one, with `front` before it, last. Rejects with OperatorError and leaves none open. */
+export async function openListeners(config: EdgeConfig, deps: EdgeDeps, front: Front): Promise<OpenListeners> {
   checkAgentAddress(config);
   const open: Listener[] = [];
-  const opened = async (app: FetchApp, address: string, name: string): Promise<Listener | null> => {
+  const opened = async (app: FetchApp, address: string, name: string, taking?: Front): Promise<Listener | null> => {
     if (address === "") return null;
-    const listener = await listen(app, address, name);
+    const listener = await listen(app, address, name, taking);
     open.push(listener);
     return listener;
   };
@@ -41,7 +42,7 @@ export async function openListeners(config: EdgeConfig, deps: EdgeDeps): Promise
     const agent = await opened(createAgentApp(deps), config.agent_listen, "agent_listen");
     const admin = await opened(createAdminApp(deps, { takesReports }), config.admin_listen, "admin_listen");
     const metrics = await opened(createMetricsApp(deps), config.metrics_listen, "metrics_listen");
-    const api = await opened(createApp(deps), config.listen, "listen");
+    const api = await opened(createApp(deps), config.listen, "listen", front);
     if (api === null) throw new OperatorError("`listen` must name an address.");
     const metricsOrigin = (metrics ?? admin)?.url ?? null;
     return {

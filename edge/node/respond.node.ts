@@ -1,6 +1,7 @@
 import { ServerResponse } from "node:http";
 import type { ApiError } from "../../shared/errors/api-error.ts";
 import type { Respond } from "../deps.ts";
+import type { ResponseWriter } from "../ports/response-writer.ts";
 import { nodeResponseWriter, type CuttableWriter } from "./response-writer.node.ts";
 
 /** The header by which @hono/node-server knows that the response object was written to directly. */
@@ -11,15 +12,20 @@ export class NodeAnswers {
   readonly #open = new Set<CuttableWriter>();
 
   readonly respond: Respond = async ({ bindings }, run) => {
-    const writer = nodeResponseWriter(outgoingOf(bindings));
+    await this.write(outgoingOf(bindings), run);
+    return new Response(null, { headers: { [ALREADY_SENT]: "true" } });
+  };
+
+  /** The same for a request that did not come through Hono. */
+  async write(outgoing: ServerResponse, run: (writer: ResponseWriter) => Promise<void>): Promise<void> {
+    const writer = nodeResponseWriter(outgoing);
     this.#open.add(writer);
     try {
       await run(writer);
     } finally {
       this.#open.delete(writer);
     }
-    return new Response(null, { headers: { [ALREADY_SENT]: "true" } });
-  };
+  }
 
   /** Ends every answer that is not complete with `reason`; resolves when all clients have it or are gone. */
   async cut(reason: ApiError): Promise<void> {

@@ -1,9 +1,10 @@
-import { createServer, STATUS_CODES, type Server } from "node:http";
+import { createServer, STATUS_CODES, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener, RequestError, type HttpBindings } from "@hono/node-server";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { errorHeaders } from "../http/render-error.ts";
+import type { Front } from "./inference-front.ts";
 import { OperatorError } from "./operator-error.ts";
 
 /** A Hono app, as far as a server needs to know it. */
@@ -29,22 +30,29 @@ const REQUEST_TIMEOUT_MS = 120_000;
 /** Of all paths together. */
 const METHODS = "GET, HEAD, POST, OPTIONS";
 
-/** Serves an app at `host:port`. Rejects with OperatorError when the address cannot be taken. */
-export async function listen(app: FetchApp, address: string, name: string): Promise<Listener> {
+/**
+ * Serves an app at `host:port`; `front` may take requests before it. Rejects with OperatorError when the address cannot
+ * be taken.
+ */
+export async function listen(app: FetchApp, address: string, name: string, front?: Front): Promise<Listener> {
   const { host, port } = addressOf(address);
-  const listener = getRequestListener((request: Request, bindings: object) => app.fetch(request, bindings), {
+  const options = {
     // Node's own Request and Response stay as they are for the rest of the process.
     overrideGlobalObjects: false,
-    errorHandler: (thrown) => refusalOf(thrown),
-  });
+    errorHandler: (thrown: unknown) => refusalOf(thrown),
+  };
+  const listener = getRequestListener((request: Request, bindings: object) => app.fetch(request, bindings), options);
   const server = createServer(
     { keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS, headersTimeout: HEADERS_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
     (incoming, outgoing) => {
       // About the server as a whole: no path, so no route.
       if (incoming.method === "OPTIONS" && incoming.url === "*") outgoing.writeHead(204, { allow: METHODS }).end();
-      else void listener(incoming, outgoing);
+      else if (front === undefined || !front(incoming, outgoing, refuseWith(incoming, outgoing)))
+        void listener(incoming, outgoing);
     },
   );
+  const refuseWith = (incoming: IncomingMessage, outgoing: ServerResponse) => (answer: Response) =>
+    void getRequestListener(() => answer, options)(incoming, outgoing);
   server.on("clientError", (error: NodeJS.ErrnoException, socket) => answerBrokenRequest(error, socket));
   const taken = await bound(server, host, port, name);
   return {

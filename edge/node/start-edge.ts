@@ -21,6 +21,7 @@ import { ClosableClock, nodeClock } from "./clock.node.ts";
 import { Closers } from "./closers.ts";
 import { fleetMemoryOf } from "./fleet-memory.file.ts";
 import { environment } from "./env.ts";
+import { inferenceFront } from "./inference-front.ts";
 import { openListeners, type ListenerUrls, type OpenListeners } from "./listeners.ts";
 import type { LoadedConfig } from "./load-config.ts";
 import { openMoney } from "./money.ts";
@@ -64,7 +65,7 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
   const state: EdgeState = { draining: false, store: "ok", ledgerDifference: null };
   try {
     const { deps, requests, answers } = await assemble(loaded, { logger, closers, state });
-    const listeners = await openListeners(config, deps);
+    const listeners = await openListeners(config, deps, inferenceFront(deps, answers));
     const { baseUrl, adminUrl, metricsUrl, agentUrl } = listeners.urls;
     logger.info("the edge is ready", {
       base_url: baseUrl,

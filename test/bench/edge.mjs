@@ -161,9 +161,9 @@ function report(result, json) {
   }
   console.table(
     Object.fromEntries(
-      Object.entries(result.results).map(([name, { raw: _, streams, ...row }]) => [
+      Object.entries(result.results).map(([name, { streams, ...row }]) => [
         name,
-        { ...row, peak_streams: streams?.peak ?? null, lost_events: streams?.lost ?? null },
+        { ...row, raw: undefined, peak_streams: streams?.peak ?? null, lost_events: streams?.lost ?? null },
       ]),
     ),
   );

@@ -7,13 +7,33 @@ import type { HttpEnvironment } from "../environment.ts";
 /** Longest part of a caller's own request id that is kept, characters. */
 export const MAX_CLIENT_REQUEST_ID_LENGTH = 128;
 
+export interface RequestIdentity {
+  readonly requestId: string;
+  /** The caller's own. */
+  readonly clientRequestId: string | null;
+  /** Wall time. */
+  readonly receivedAtMs: number;
+}
+
+/** Who a request is, made where it comes in. */
+export function newRequestIdentity(
+  deps: Pick<EdgeDeps, "randomBytes" | "clock">,
+  clientHeader: string | undefined,
+): RequestIdentity {
+  return {
+    requestId: newRequestId(deps.randomBytes),
+    clientRequestId: clientRequestIdOf(clientHeader),
+    receivedAtMs: deps.clock.nowMs(),
+  };
+}
+
 /** Gives every request its id, its time of arrival and its log; the id goes back on every answer. */
 export function requestIdentity(deps: EdgeDeps): MiddlewareHandler<HttpEnvironment> {
   return async (c, next) => {
-    const requestId = newRequestId(deps.randomBytes);
+    const { requestId, clientRequestId, receivedAtMs } = newRequestIdentity(deps, c.req.header(REQUEST_ID_HEADER));
     c.set("requestId", requestId);
-    c.set("clientRequestId", clientRequestIdOf(c.req.header(REQUEST_ID_HEADER)));
-    c.set("receivedAtMs", deps.clock.nowMs());
+    c.set("clientRequestId", clientRequestId);
+    c.set("receivedAtMs", receivedAtMs);
     c.set("logger", deps.logger.with({ request_id: requestId }));
     await next();
     if (!c.res.headers.has(REQUEST_ID_HEADER)) c.res.headers.set(REQUEST_ID_HEADER, requestId);
@@ -22,6 +42,7 @@ export function requestIdentity(deps: EdgeDeps): MiddlewareHandler<HttpEnvironme
 
 /** A caller's id is a label for people: printable ASCII only, cut to a bound; null when nothing is left. */
 export function clientRequestIdOf(header: string | undefined): string | null {
-  const text = (header ?? "").replace(/[^\x21-\x7e]/g, "").slice(0, MAX_CLIENT_REQUEST_ID_LENGTH);
+  if (header === undefined) return null;
+  const text = header.replace(/[^\x21-\x7e]/g, "").slice(0, MAX_CLIENT_REQUEST_ID_LENGTH);
   return text === "" ? null : text;
 }

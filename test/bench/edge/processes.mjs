@@ -46,12 +46,13 @@ export class Children {
 
   async stop() {
     await Promise.all(
-      this.#all.map((child) => {
-        if (child.exitCode !== null || child.signalCode !== null) return null;
+      this.#all.map(async (child) => {
+        if (child.exitCode !== null || child.signalCode !== null) return;
         const gone = new Promise((resolve) => child.once("exit", resolve));
         child.kill("SIGTERM");
         const force = setTimeout(() => child.kill("SIGKILL"), 10_000);
-        return gone.finally(() => clearTimeout(force));
+        await gone;
+        clearTimeout(force);
       }),
     );
   }
