@@ -191,7 +191,7 @@ export class Front {
           onEnd: (end) => {
             running.close(end);
             if (end === "unreached" || end === "unheard") account.begun = false;
-            if (end === "unheard") account.mayHaveComputed = true;
+            if (end === "unheard" && !running.isUntouched()) account.mayHaveComputed = true;
             this.#deps.logger.debug("request over", {
               request_id: claims.request_id,
               attempt: claims.attempt,

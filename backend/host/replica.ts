@@ -1,8 +1,10 @@
+import { readFileSync, rmSync } from "node:fs";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { EndedRequest, ReplicaReport, ReplicaState } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
+import { type AccountBoard, accountBoardPath, readAccountBoard } from "../ports/account-board.ts";
 import type { EngineEvent, EngineLoad, EngineReady } from "../ports/engine-events.ts";
-import { EngineSupervisor } from "../supervisor/engine-supervisor.ts";
+import { EngineSupervisor, engineSocketPath } from "../supervisor/engine-supervisor.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 import type { Lifecycle, LifecycleSettings } from "../supervisor/lifecycle.ts";
 import { RunningRequests } from "./running-requests.ts";
@@ -48,6 +50,7 @@ export class Replica {
       clock: options.clock,
       record: options.record,
       onChange: options.onChange,
+      readBoard: (instance) => this.#readBoard(instance),
     });
     this.#supervisor = new EngineSupervisor({
       launcher: options.launcher,
@@ -67,6 +70,7 @@ export class Replica {
         onInstanceEnd: (instance) => {
           this.#load = null;
           this.running.onInstanceEnd(instance);
+          rmSync(this.#boardPath(instance), { force: true });
         },
       },
     });
@@ -176,6 +180,20 @@ export class Replica {
       saes: this.#ready?.saes ?? [],
       ...(this.#ready?.profiles === undefined ? {} : { profiles: this.#ready.profiles }),
     };
+  }
+
+  #boardPath(instance: number): string {
+    const { runFolder, socketName } = this.#options;
+    return accountBoardPath(engineSocketPath(runFolder, socketName, instance));
+  }
+
+  /** In the call: what is decided with it must not wait, and it happens at an engine's death only. */
+  #readBoard(instance: number): AccountBoard | null {
+    try {
+      return readAccountBoard(readFileSync(this.#boardPath(instance)));
+    } catch {
+      return null;
+    }
   }
 
   #refusedSaes(): string | null {

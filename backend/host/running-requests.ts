@@ -1,5 +1,6 @@
 import type { EndedRequest } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
+import { type AccountBoard, accountLabel } from "../ports/account-board.ts";
 import type { EngineEnded, EngineLoad } from "../ports/engine-events.ts";
 
 /** How the exchange with the engine came to its end, seen from the host. */
@@ -34,8 +35,10 @@ export interface RequestNames {
 export interface RunningRequest {
   /** Stream events that passed by, for the case that the engine dies. */
   sawEvents(count: number): void;
-  /** The engine has told that it works on it. */
+  /** The engine works on it, or did before it died: by what it told, or by what it left behind. */
   wasHeard(): boolean;
+  /** What the engine left behind proves that nothing was computed. */
+  isUntouched(): boolean;
   /** The exchange is over. May be called again; only the first end counts. */
   close(end: ExchangeEnd): void;
 }
@@ -56,6 +59,8 @@ export interface RunningRequestsDeps {
   readonly clock: Clock;
   readonly record: (entry: EndedRequest) => void;
   readonly onChange: () => void;
+  /** The accounts that this engine process keeps outside itself; null where it keeps none. Read again at every call. */
+  readonly readBoard: (instance: number) => AccountBoard | null;
 }
 
 /** How long an engine may take to give its account of a request whose exchange is over. */
@@ -67,13 +72,15 @@ const LONGEST_WAIT_SECONDS = 60;
 
 /**
  * Owner of a replica's requests in flight. Each that an engine may have worked on leaves exactly one ended entry: the
- * engine's own account where there is one, and what the host counted where the engine died or kept silent.
+ * engine's own account; what its board says where it died before it gave one; and where it keeps no board, what the host
+ * counted.
  */
 export class RunningRequests {
   readonly #deps: RunningRequestsDeps;
   readonly #entries = new Map<string, Entry>();
   #listed = new Set<string>();
   #lastEnded = 0;
+  #lastBoard: AccountBoard | null = null;
   #durationsMs: number[] = [];
 
   constructor(deps: RunningRequestsDeps) {
@@ -101,7 +108,7 @@ export class RunningRequests {
   }
 
   begin(names: RequestNames, instance: number): RunningRequest {
-    const key = `${names.requestId}.${names.attempt}`;
+    const key = accountLabel(names.requestId, names.attempt);
     const entry: Entry = {
       ...names,
       instance,
@@ -118,7 +125,8 @@ export class RunningRequests {
       sawEvents: (count) => {
         entry.events += count;
       },
-      wasHeard: () => entry.heard,
+      wasHeard: () => entry.heard || this.#begunOnBoard(key, entry),
+      isUntouched: () => !entry.heard && this.#boardOf(entry)?.isComplete === true && !this.#begunOnBoard(key, entry),
       close: (end) => this.#close(key, entry, end),
     };
   }
@@ -134,7 +142,7 @@ export class RunningRequests {
   onLoad(load: EngineLoad): void {
     this.#listed = new Set();
     for (const running of load.running) {
-      const key = `${running.request_id}.${running.attempt}`;
+      const key = accountLabel(running.request_id, running.attempt);
       this.#listed.add(key);
       const entry = this.#entries.get(key);
       if (entry === undefined) continue;
@@ -144,7 +152,7 @@ export class RunningRequests {
   }
 
   onEnded(event: EngineEnded): void {
-    const key = `${event.request_id}.${event.attempt}`;
+    const key = accountLabel(event.request_id, event.attempt);
     const entry = this.#entries.get(key);
     if (entry !== undefined) this.#settle(key, entry, event, { outcome: event.outcome, exactness: "exact" });
   }
@@ -152,12 +160,13 @@ export class RunningRequests {
   /** The process is gone, and with it every account it still owed. */
   onInstanceEnd(instance: number): void {
     this.#lastEnded = instance;
+    this.#lastBoard = this.#deps.readBoard(instance);
     for (const [key, entry] of this.#entries) {
       if (entry.instance !== instance) continue;
       // Perhaps it never began: how its exchange ends will tell, which is about to.
       if (entry.end === null && !entry.heard) continue;
       const outcome = entry.end === "cancelled" ? "cancelled" : "failed";
-      this.#settle(key, entry, countedOf(entry), { outcome, exactness: "counted" });
+      this.#settleByBoard(key, entry, outcome);
     }
     this.#listed = new Set();
   }
@@ -182,7 +191,7 @@ export class RunningRequests {
 
   #awaitAccount(key: string, entry: Entry): void {
     if (entry.instance <= this.#lastEnded) {
-      this.#settle(key, entry, countedOf(entry), { outcome: outcomeOf(entry.end), exactness: "counted" });
+      this.#settleByBoard(key, entry, outcomeOf(entry.end));
       return;
     }
     entry.cancelGrace = this.#deps.clock.after(ACCOUNT_GRACE_MS, () => {
@@ -195,8 +204,32 @@ export class RunningRequests {
       // The engine lives and never spoke of it: the connection was closed before it read the request.
       else if (entry.end === "cancelled" && !entry.heard && entry.events === 0)
         this.#settle(key, entry, NOTHING, { outcome: "cancelled", exactness: "exact" });
-      else this.#settle(key, entry, countedOf(entry), { outcome: outcomeOf(entry.end), exactness: "counted" });
+      else this.#settleByBoard(key, entry, outcomeOf(entry.end));
     });
+  }
+
+  #settleByBoard(key: string, entry: Entry, outcome: EndedRequest["outcome"]): void {
+    const { counts, exactness } = this.#accountOf(key, entry);
+    this.#settle(key, entry, counts, { outcome, exactness });
+  }
+
+  #accountOf(key: string, entry: Entry): { readonly counts: Counts; readonly exactness: EndedRequest["exactness"] } {
+    const board = this.#boardOf(entry);
+    const account = board?.accountOf(key) ?? null;
+    // Of a living engine only an account that is closed is its last word.
+    const isFinal = entry.instance <= this.#lastEnded || account?.ended === true;
+    if (board !== null && account !== null && isFinal) return { counts: account, exactness: "exact" };
+    if (board?.isComplete === true && account === null) return { counts: NOTHING, exactness: "exact" };
+    return { counts: countedOf(entry), exactness: "counted" };
+  }
+
+  #begunOnBoard(key: string, entry: Entry): boolean {
+    const account = this.#boardOf(entry)?.accountOf(key) ?? null;
+    return account !== null && account.computed_prompt + account.computed_completion > 0;
+  }
+
+  #boardOf({ instance }: Entry): AccountBoard | null {
+    return instance === this.#lastEnded ? this.#lastBoard : this.#deps.readBoard(instance);
   }
 
   #settle(key: string, entry: Entry, counts: Counts, how: Pick<EndedRequest, "outcome" | "exactness">): void {

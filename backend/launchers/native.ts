@@ -1,10 +1,11 @@
 import { open, stat, writeFile } from "node:fs/promises";
+import { accountBoardPath } from "../ports/account-board.ts";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import { type OperatorWishes, wishedSaes } from "../ports/operator-wishes.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 
 export interface NativeLauncherOptions {
-  readonly engine: Omit<EngineOptions, "socket_path">;
+  readonly engine: Omit<EngineOptions, "socket_path" | "accounts_path">;
   /** What operators have changed since, asked at every start. */
   readonly wishes: () => Promise<OperatorWishes>;
   /** The program that has the `engine` command. */
@@ -30,8 +31,12 @@ export function nativeLauncher(options: NativeLauncherOptions): Launcher {
     },
     async prepare(socketPath) {
       const file = `${socketPath}.json`;
-      const saes = wishedSaes(options.engine.saes, await options.wishes());
-      const engineOptions: EngineOptions = { ...options.engine, saes, socket_path: socketPath };
+      const engineOptions: EngineOptions = {
+        ...options.engine,
+        saes: wishedSaes(options.engine.saes, await options.wishes()),
+        socket_path: socketPath,
+        accounts_path: accountBoardPath(socketPath),
+      };
       await writeFile(file, JSON.stringify(engineOptions), { mode: 0o600 });
       return {
         command: process.execPath,

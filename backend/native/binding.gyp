@@ -21,6 +21,8 @@
     {
       "target_name": "steerage_native",
       "sources": [
+        "src/account_board.cc",
+        "src/account_board_object.cc",
         "src/addon.cc",
         "src/async_task.cc",
         "src/batch_builder.cc",

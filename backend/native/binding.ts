@@ -36,6 +36,8 @@ export interface NativeAddon {
   /** Once per process, before anything else: loads the compute backends of one library folder. */
   initialize(options: { backendsDirectory: string; onLog: (level: NativeLogLevel, text: string) => void }): void;
   loadModel(options: ModelOptions): Promise<NativeModel>;
+  /** Makes or empties the file. `invalid_argument` with the reason when that cannot be done. */
+  openAccountBoard(path: string): NativeAccountBoard;
   /** Copies the tensors into native memory. `sae_shape_mismatch` when the lengths do not fit (d, F). */
   loadSae(tensors: SaeTensors): NativeSae;
 }
@@ -129,6 +131,8 @@ export interface ContextOptions {
    * out. Otherwise a prompt takes all the room of a step: more tokens a second over a burst, with long gaps in it.
    */
   boundsPrefill?: boolean;
+  /** Where jobs that have an `accountRecord` tell how far they are. */
+  accounts?: NativeAccountBoard | null;
   /** Called once per decode step with everything that happened in it, on the JavaScript thread. */
   onStep: (events: StepEvents) => void;
 }
@@ -191,6 +195,8 @@ export interface GenerationJob {
   edits: readonly ResidualEdit[];
   sensing: readonly SensingPlan[];
   capture: readonly CapturePlan[];
+  /** From `claim` of the context's board; -1 or left out for none. Given back when the job ends. */
+  accountRecord?: number;
 }
 export interface SamplerOptions {
   /** 0 to 2^32 - 1. */
@@ -380,6 +386,22 @@ export interface NativeSae {
   dispose(): void;
 }
 
+/**
+ * What every request has computed up to the last finished step, in a file that outlives the process
+ * (backend/ports/account-board.ts reads it).
+ */
+export interface NativeAccountBoard {
+  /**
+   * A record for a job of the request `label`; -1 when there is no room, which the file tells. `promptTokens` is 0 for a
+   * job whose prompt is counted elsewhere.
+   */
+  claim(label: string, promptTokens: number, keepTokens: number): number;
+  /** For work that is no job of a context. */
+  setComputedPrompt(record: number, tokens: number): void;
+  /** The work is over; what the record says stays until its place is needed. */
+  release(record: number): void;
+}
+
 export interface EmbedderOptions {
   /** Longest input in tokens. */
   contextLength: number;
@@ -393,4 +415,4 @@ export interface NativeEmbedder {
 }
 
 /** The version of this file that the addon must report. */
-export const NATIVE_INTERFACE_VERSION = 3;
+export const NATIVE_INTERFACE_VERSION = 4;

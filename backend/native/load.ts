@@ -40,7 +40,9 @@ const addonVersionsSchema = z.object({ interfaceVersion: z.number(), llamaReleas
 const addonSchema = z.custom<NativeAddon>(
   (value) =>
     addonVersionsSchema.safeParse(value).success &&
-    ["initialize", "loadModel", "loadSae"].every((name) => typeof Reflect.get(Object(value), name) === "function"),
+    ["initialize", "loadModel", "loadSae", "openAccountBoard"].every(
+      (name) => typeof Reflect.get(Object(value), name) === "function",
+    ),
 );
 const errorCodeSchema = z.object({ code: z.enum(NATIVE_ERROR_CODES) });
 

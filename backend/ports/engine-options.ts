@@ -36,6 +36,8 @@ export const engineOptionsSchema = z.object({
   model: z.string().min(1),
   /** Unix socket to listen on; the folder exists and nothing stands at the path. */
   socket_path: z.string().min(1),
+  /** Where running requests are accounted for beyond this process (account-board.ts); null for nowhere. */
+  accounts_path: z.string().min(1).nullable().default(null),
   /** GGUF file. */
   model_path: z.string().min(1),
   /** Folders of SAEs in any format that backend/sae reads. `layer` overrides what an SAE says of itself. */

@@ -44,6 +44,10 @@ export interface SupervisorDeps {
   readonly listener: SupervisorListener;
 }
 
+/** Where the engine of one start listens. */
+export const engineSocketPath = (runFolder: string, socketName: string, instance: number): string =>
+  path.join(runFolder, `${socketName}-${instance}.sock`);
+
 function withoutSecrets(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const rest = { ...environment };
   for (const name of SECRET_NAMES) delete rest[name];
@@ -161,7 +165,7 @@ export class EngineSupervisor {
 
   async #launch(instance: number): Promise<void> {
     const { launcher, logger, runFolder, socketName } = this.#deps;
-    const socketPath = path.join(runFolder, `${socketName}-${instance}.sock`);
+    const socketPath = engineSocketPath(runFolder, socketName, instance);
     try {
       const fault = await launcher.findFault();
       if (fault !== null) {

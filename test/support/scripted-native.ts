@@ -368,6 +368,7 @@ export function scriptedAddon(model: ScriptedModel): NativeAddon {
     llamaRelease: "scripted",
     initialize: () => undefined,
     loadModel: () => Promise.resolve(model),
+    openAccountBoard: () => ({ claim: () => -1, setComputedPrompt: () => undefined, release: () => undefined }),
     loadSae: ({ featureCount, embeddingWidth }): NativeSae => ({
       featureCount,
       embeddingWidth,

@@ -6,6 +6,7 @@ export function addonWithTemplate(addon: NativeAddon, template: string): NativeA
     interfaceVersion: addon.interfaceVersion,
     llamaRelease: addon.llamaRelease,
     initialize: (options) => addon.initialize(options),
+    openAccountBoard: (path) => addon.openAccountBoard(path),
     loadSae: (tensors) => addon.loadSae(tensors),
     loadModel: async (options) => {
       const model = await addon.loadModel(options);

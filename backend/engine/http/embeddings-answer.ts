@@ -16,7 +16,7 @@ export interface EmbeddingDeps {
 
 /** Computes the vectors of a plan and writes them. The account holds what was computed, however it ends. */
 export async function answerEmbeddings(plan: EmbeddingPlan, exchange: Exchange, deps: EmbeddingDeps): Promise<void> {
-  const run = deps.runs.begin(exchange.account.label);
+  const run = deps.runs.begin(exchange.account.label, plan.promptTokens);
   try {
     const vectors = await deps.queue.embed({
       inputs: plan.inputs,

@@ -1,5 +1,5 @@
 import type { Logger } from "../../../shared/logging/logger.ts";
-import type { ContextOptions, NativeContext, NativeModel } from "../../native/binding.ts";
+import type { ContextOptions, NativeAccountBoard, NativeContext, NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
 import { smallerContext, type ContextSize } from "./context-size.ts";
@@ -13,11 +13,18 @@ export interface OpenedContext {
   readonly size: ContextSize;
 }
 
+export interface ContextParts {
+  readonly options: EngineOptions;
+  readonly threads: number;
+  readonly accounts: NativeAccountBoard | null;
+  readonly onStep: ContextOptions["onStep"];
+}
+
 /** Opens the context at the wanted size, or at the largest below it that fits into memory. */
 export async function openContext(
   native: NativeModel,
   wanted: ContextSize,
-  { options, threads, onStep }: { options: EngineOptions; threads: number; onStep: ContextOptions["onStep"] },
+  { options, threads, accounts, onStep }: ContextParts,
   logger: Logger,
 ): Promise<OpenedContext> {
   for (let size = wanted; ;) {
@@ -29,6 +36,7 @@ export async function openContext(
         threads,
         flashAttention: options.flash_attention,
         kvType: options.kv_cache_type,
+        accounts,
         onStep,
       });
       return { context, size };

@@ -63,18 +63,20 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const onTokens = (kind: keyof typeof rates, count: number) => rates[kind].record(count, clock.monotonicMs());
   const onChange = () => reporter.changed();
   const onStep = (events: StepEvents) => loop.onStep(events);
-  const { context, size } = await openContext(native, wanted, { options, threads, onStep }, logger);
+  const accounts = options.accounts_path === null ? null : addon.openAccountBoard(options.accounts_path);
+  const { context, size } = await openContext(native, wanted, { options, threads, accounts, onStep }, logger);
   const loop = new EngineLoop({
     slots: options.slots,
     cellCount: size.cellCount,
     maxPending: options.max_pending,
     reusesPrefixes: !native.info.recurrent && !native.info.hybrid,
     clock,
+    accounts,
     onChange,
     onTokens,
   });
   loop.attach(context);
-  const runs = new EmbeddingRuns(onChange, (count) => onTokens("prompt", count));
+  const runs = new EmbeddingRuns(onChange, (count) => onTokens("prompt", count), accounts);
   const { hookRefusal } = context;
   // A model whose residual stream cannot be proven must not serve an SAE: better no engine than a wrong row.
   if (hookRefusal !== null && saes.attached.length > 0) throw new HooksRefused(hookRefusal);

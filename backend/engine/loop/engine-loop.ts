@@ -1,7 +1,14 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
-import { STEP_RECORD_WORDS, type JobFinished, type NativeContext, type StepEvents } from "../../native/binding.ts";
+import {
+  STEP_RECORD_WORDS,
+  type JobFinished,
+  type NativeAccountBoard,
+  type NativeContext,
+  type StepEvents,
+} from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
+import { accountLabel } from "../../ports/account-board.ts";
 import { NO_CELLS, type CellLabels } from "../slots/cell-labels.ts";
 import type { StartDecision } from "../slots/slot-plan.ts";
 import { SlotTable } from "../slots/slot-table.ts";
@@ -23,6 +30,8 @@ export interface EngineLoopOptions {
   /** Whether cells can be dropped from some position on; a recurrent state cannot. */
   readonly reusesPrefixes: boolean;
   readonly clock: Clock;
+  /** Keeps what requests have computed beyond this process; null for none. */
+  readonly accounts: NativeAccountBoard | null;
   /** Something of `load` changed. */
   readonly onChange: () => void;
   readonly onTokens: (kind: "prompt" | "completion", count: number) => void;
@@ -57,6 +66,9 @@ interface Running extends Waiting {
   readonly sampled: number[];
   computedPrompt: number;
 }
+
+/** What `claim` says when there is no room, and a job that has no record. */
+const NO_RECORD = -1;
 
 /**
  * Owns the slots, the queue and the native context: carries out what the slot plan decides and hands every event of
@@ -159,12 +171,14 @@ export class EngineLoop {
     if (this.#running.size === 0) this.#lastStepMs = startedAtMs;
     this.#running.set(jobId, { ...waiting, sequenceId, keepTokens, startedAtMs, sampled: [], computedPrompt: 0 });
     sink.started(keepTokens);
+    const accountRecord = this.#claimAccount(task, keepTokens);
     try {
       for (const id of decision.evict) context.clearSequence(id);
       const { tokens } = task.labels;
-      const place = { jobId, sequenceId, copyFromSequenceId, keepTokens };
+      const place = { jobId, sequenceId, copyFromSequenceId, keepTokens, accountRecord };
       context.submit({ ...task.job, ...place, tokens, maxTokens: task.maxTokens });
     } catch (thrown) {
+      if (accountRecord !== NO_RECORD) this.#options.accounts?.release(accountRecord);
       const message = thrown instanceof Error ? thrown.message : String(thrown);
       this.#end(jobId, {
         ...NOTHING_COMPUTED,
@@ -172,6 +186,13 @@ export class EngineLoop {
         failure: { code: nativeErrorCode(thrown) ?? "internal", message },
       });
     }
+  }
+
+  #claimAccount({ label, labels, countsPrompt }: GenerationTask, keepTokens: number): number {
+    const { accounts } = this.#options;
+    if (accounts === null || label === null) return NO_RECORD;
+    const promptTokens = countsPrompt ? labels.tokens.length : 0;
+    return accounts.claim(accountLabel(label.requestId, label.attempt), promptTokens, keepTokens);
   }
 
   #cancel(waiting: Waiting): void {

@@ -1,6 +1,7 @@
 // The module's exports: NativeAddon of binding.ts.
 #include "addon.h"
 
+#include "account_board_object.h"
 #include "chat_object.h"
 #include "context_object.h"
 #include "embedder_object.h"
@@ -14,7 +15,7 @@ namespace steerage {
 
 namespace {
 
-constexpr int kInterfaceVersion = 3;
+constexpr int kInterfaceVersion = 4;
 
 Napi::Value initialize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {
@@ -34,12 +35,14 @@ Napi::Object exportAddon(Napi::Env env, Napi::Object exports) {
   state->context = Napi::Persistent(ContextObject::define(env));
   state->sae = Napi::Persistent(SaeObject::define(env));
   state->embedder = Napi::Persistent(EmbedderObject::define(env));
+  state->accountBoard = Napi::Persistent(AccountBoardObject::define(env));
   env.AddCleanupHook([] { LogSink::remove(); });
 
   exports.Set("interfaceVersion", Napi::Number::New(env, kInterfaceVersion));
   exports.Set("llamaRelease", Napi::String::New(env, STEERAGE_LLAMA_RELEASE));
   exports.Set("initialize", Napi::Function::New(env, initialize, "initialize"));
   exports.Set("loadModel", Napi::Function::New(env, ModelObject::load, "loadModel"));
+  exports.Set("openAccountBoard", Napi::Function::New(env, AccountBoardObject::open, "openAccountBoard"));
   exports.Set("loadSae", Napi::Function::New(env, SaeObject::load, "loadSae"));
   return exports;
 }

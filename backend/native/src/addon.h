@@ -11,6 +11,7 @@ struct AddonState {
   Napi::FunctionReference context;
   Napi::FunctionReference sae;
   Napi::FunctionReference embedder;
+  Napi::FunctionReference accountBoard;
 
   static AddonState& of(Napi::Env env) { return *env.GetInstanceData<AddonState>(); }
 };

@@ -1,5 +1,6 @@
 #include "context_object.h"
 
+#include "account_board_object.h"
 #include "addon.h"
 #include "async_task.h"
 #include "job_reader.h"
@@ -43,6 +44,10 @@ ContextSettings readSettings(const ObjectReader& options, const ModelFacts& fact
   const Napi::Value bounds = options.member("boundsPrefill");
   if (!bounds.IsUndefined()) settings.boundsPrefill = options.boolean("boundsPrefill");
   settings.controlVector = readControlVector(options, facts);
+  const Napi::Value accounts = options.member("accounts");
+  if (!accounts.IsUndefined() && !accounts.IsNull()) {
+    settings.accounts = AccountBoardObject::boardOf(accounts, "options.accounts");
+  }
   return settings;
 }
 

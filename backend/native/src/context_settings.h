@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "account_board.h"
 #include "llama.h"
 #include "model_handle.h"
 
@@ -22,6 +23,8 @@ struct ContextSettings {
   bool boundsPrefill = true;
   /// One direction per layer from layer 1 on, added to every row of every sequence; empty for none.
   std::vector<float> controlVector;
+  /// Where jobs with an account record tell how far they are; null when nobody reads it.
+  std::shared_ptr<AccountBoard> accounts;
 };
 
 struct FreeContext {

@@ -317,7 +317,7 @@ void DecodeLoop::settle(StepEvents& events) {
     if (job.finished) continue;
     if (row.position < static_cast<int>(job.options.tokens.size())) {
       job.promptInCells++;
-      job.promptComputed++;
+      job.countPromptToken();
       counters_.promptTokens++;
       const bool lastOfJob = place + 1 == rows.size() || rows[place + 1].job != &job;
       if (lastOfJob) events.prompts.push_back({job.options.jobId, job.promptComputed});
@@ -377,7 +377,7 @@ void DecodeLoop::sampleRow(int place, Job& job, StepEvents& events) {
 
 void DecodeLoop::afterToken(Job& job, int32_t token, size_t textStart, StepEvents& events) {
   job.lastToken = token;
-  job.sampledTokens++;
+  job.countSampledToken();
   counters_.completionTokens++;
   const auto stop = job.stops->feed(events.text.data() + textStart, events.text.size() - textStart);
   // A grammar that is through allows nothing further, so it ends even a job that ignores the end.
@@ -418,6 +418,7 @@ void DecodeLoop::finish(Job& job, JobFinished finished, StepEvents& events) {
   finished.editedRows = job.editedRows;
   events.finished.push_back(std::move(finished));
   job.finished = true;
+  if (job.options.account != nullptr) AccountBoard::release(job.options.account);
   waitingPrompts_.erase(std::remove(waitingPrompts_.begin(), waitingPrompts_.end(), &job), waitingPrompts_.end());
   // Rows of the step may still point at the job: it goes when the step is over.
   auto& slot = slots_[static_cast<size_t>(job.options.sequenceId)];

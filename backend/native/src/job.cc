@@ -14,4 +14,14 @@ Job::Job(JobOptions jobOptions, HookPlan jobHooks)
 
 Job::~Job() = default;
 
+void Job::countPromptToken() {
+  promptComputed++;
+  if (options.account != nullptr) options.account->computedPrompt.store(static_cast<uint32_t>(promptComputed));
+}
+
+void Job::countSampledToken() {
+  sampledTokens++;
+  if (options.account != nullptr) options.account->computedCompletion.store(static_cast<uint32_t>(sampledTokens));
+}
+
 }  // namespace steerage

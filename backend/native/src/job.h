@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "account_board.h"
 #include "hook_plan.h"
 
 namespace steerage {
@@ -50,6 +51,8 @@ struct JobOptions {
   bool promptLogprobs = false;
   /// Control tokens whose text belongs to the answer, ascending.
   std::vector<int32_t> renderedTokens;
+  /// Of the context's board; null for a job that nobody is owed an account of.
+  AccountBoard::Record* account = nullptr;
 };
 
 class Job {
@@ -76,6 +79,10 @@ class Job {
   /// Rows edited in steps that succeeded, and in the step under way, one per edit.
   std::vector<int32_t> editedRows;
   std::vector<int32_t> editedThisStep;
+
+  /// One more was computed; the board is told at once.
+  void countPromptToken();
+  void countSampledToken();
 
   bool promptDone() const { return promptInCells == static_cast<int>(options.tokens.size()); }
   /// Where the next token of this job goes.

@@ -55,6 +55,7 @@ class JobReader {
       if (options.stopStrings.back().empty()) refuse("job.stopStrings must not hold an empty string");
     }
     options.sampler = readSampler(job.object("sampler"));
+    options.account = readAccount(job);
     return options;
   }
 
@@ -71,6 +72,12 @@ class JobReader {
   }
 
  private:
+  AccountBoard::Record* readAccount(const ObjectReader& job) const {
+    const Napi::Value place = job.member("accountRecord");
+    if (place.IsUndefined() || !settings_.accounts) return nullptr;
+    return settings_.accounts->at(job.integer("accountRecord", -1, INT32_MAX));
+  }
+
   SamplerSettings readSampler(const ObjectReader& sampler) const {
     SamplerSettings settings;
     settings.seed = sampler.unsignedInteger("seed");

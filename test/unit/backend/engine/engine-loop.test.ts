@@ -69,6 +69,7 @@ function setUp(over: Partial<EngineLoopOptions> = {}) {
     maxPending: 2,
     reusesPrefixes: true,
     clock,
+    accounts: null,
     onChange: () => undefined,
     onTokens: () => undefined,
     ...over,

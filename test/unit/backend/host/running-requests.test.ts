@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, it } from "vitest";
+import type { AccountBoard, BoardAccount } from "../../../../backend/ports/account-board.ts";
 import { type RunningRequest, RunningRequests } from "../../../../backend/host/running-requests.ts";
 import type { EndedRequest } from "../../../../shared/protocol/report.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
@@ -19,16 +20,19 @@ describe("running requests", () => {
   let recorded: EndedRequest[];
   let running: RunningRequests;
   let request: RunningRequest;
+  let board: AccountBoard | null;
 
   beforeEach(() => {
     clock = new ManualClock();
     recorded = [];
+    board = null;
     running = new RunningRequests({
       replica: "sim",
       epoch: 7,
       clock,
       record: (entry) => recorded.push(entry),
       onChange: () => undefined,
+      readBoard: () => board,
     });
     request = running.begin(NAMES, 1);
   });
@@ -103,6 +107,63 @@ describe("running requests", () => {
     request.sawEvents(9);
     running.onInstanceEnd(1);
     expect(recorded).toMatchObject([{ ...counts(10, 4, 8), outcome: "failed", exactness: "counted" }]);
+  });
+
+  const boardWith = (account: Partial<BoardAccount> | null, isComplete = true): AccountBoard => ({
+    accountOf: (label) =>
+      account === null || label !== "req_a.1" ? null : { ...counts(0, 0, 0), ended: false, ...account },
+    isComplete,
+  });
+
+  it("takes a dead engine's account from its board, to the last token", () => {
+    load(counts(10, 4, 3));
+    request.sawEvents(2);
+    board = boardWith(counts(11, 4, 7));
+    running.onInstanceEnd(1);
+    expect(recorded).toMatchObject([{ ...counts(11, 4, 7), outcome: "failed", exactness: "exact" }]);
+  });
+
+  it("keeps the board of the dead engine for an exchange that ends later", () => {
+    board = boardWith(counts(11, 4, 7));
+    running.onInstanceEnd(1);
+    board = null;
+    expect(request.wasHeard()).toBe(true);
+    request.close("broke");
+    expect(recorded).toMatchObject([{ ...counts(11, 4, 7), outcome: "failed", exactness: "exact" }]);
+  });
+
+  it("knows from a complete board that a dead engine never began a request", () => {
+    request.close("cancelled");
+    board = boardWith(null);
+    running.onInstanceEnd(1);
+    expect(recorded).toMatchObject([{ ...counts(0, 0, 0), outcome: "cancelled", exactness: "exact" }]);
+  });
+
+  it("does not take an incomplete board's silence for zeros", () => {
+    request.close("cancelled");
+    board = boardWith(null, false);
+    expect(request.isUntouched()).toBe(false);
+    running.onInstanceEnd(1);
+    expect(recorded).toMatchObject([{ outcome: "cancelled", exactness: "counted" }]);
+  });
+
+  it("may offer a request again that was started but not computed on, and not one that was", () => {
+    board = boardWith({});
+    expect([request.wasHeard(), request.isUntouched()]).toEqual([false, true]);
+    board = boardWith(counts(1, 0, 0));
+    expect([request.wasHeard(), request.isUntouched()]).toEqual([true, false]);
+  });
+
+  it("takes from a living engine's board only what it has closed", () => {
+    request.close("broke");
+    board = boardWith(counts(5, 0, 2));
+    load();
+    clock.advance(GRACE_MS);
+    expect(recorded).toMatchObject([{ exactness: "counted" }]);
+    running.begin({ ...NAMES }, 1).close("broke");
+    board = boardWith({ ...counts(5, 0, 2), ended: true });
+    clock.advance(GRACE_MS);
+    expect(recorded[1]).toMatchObject({ ...counts(5, 0, 2), exactness: "exact" });
   });
 
   it("leaves requests of the next process alone when one ends", () => {
