@@ -32,10 +32,12 @@ export interface Dispatch {
 }
 
 type AcceptReport = Ledger["acceptReport"];
+type AskedOf = Ledger["askedOf"];
 
 /** The ledger's side of a host's report; where the ledger lives in another object the answer takes a while. */
 export interface ReportedUsage {
   acceptReport(...report: Parameters<AcceptReport>): ReturnType<AcceptReport> | Promise<ReturnType<AcceptReport>>;
+  askedOf(...host: Parameters<AskedOf>): ReturnType<AskedOf> | Promise<ReturnType<AskedOf>>;
 }
 
 export type StoreState = "ok" | "away";

@@ -67,6 +67,11 @@ export class EndedStore {
     return true;
   }
 
+  /** Whether its edge is still to be told of it. */
+  has(requestId: string, attempt: number): boolean {
+    return this.#waiting.has(keyOf({ request_id: requestId, attempt }));
+  }
+
   /** Forgets those that an edge has safe; `told` says whose entries it is told, and so may acknowledge. */
   acknowledge(
     acks: readonly { request_id: string; attempt: number }[],

@@ -10,6 +10,7 @@ import { exchangeWithEngine } from "./engine-exchange.ts";
 import { readBody, sendError, sendJson } from "../http-answers.ts";
 import { readOperatorPath } from "./operator-paths.ts";
 import type { OperatorRoutes } from "./operator-routes.ts";
+import { RefusedRequests } from "./refused-requests.ts";
 import type { EngineAddress, Replica } from "./replica.ts";
 import type { ExchangeEnd, RequestNames } from "./running-requests.ts";
 import type { CheckedToken, TokenCheck } from "./token-check.ts";
@@ -36,6 +37,8 @@ interface Destination {
 
 /** What became of a request here, for the account of one whose edge left early. */
 interface Account {
+  /** Its token's id was taken: it is in no more than once. */
+  admitted: boolean;
   /** It is in the book of running requests, which tells its end. */
   begun: boolean;
   /** An engine had it and died without a word. */
@@ -54,6 +57,7 @@ export class Front {
   readonly server: Server;
   readonly #deps: FrontDeps;
   readonly #routes: ReadonlySet<string> = new Set(INFERENCE_ROUTES);
+  readonly #refused = new RefusedRequests();
   #draining = false;
 
   constructor(deps: FrontDeps) {
@@ -98,20 +102,31 @@ export class Front {
   async #infer(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
     const token = await this.#deps.tokens.check(request.headers.authorization, "POST", path);
-    const account: Account = { begun: false, mayHaveComputed: false };
+    const account: Account = { admitted: false, begun: false, mayHaveComputed: false };
     try {
       const body = await readBody(request, this.#deps.maxBodyBytes);
       this.#deps.tokens.admit(token, body);
+      account.admitted = true;
       if (this.#draining) throw new ApiError("draining", { source: "backend" });
       await this.#handOver(token, { body, request, response, account });
     } finally {
-      // An edge that left before any engine began waits for a word about the request all the same.
-      if (response.destroyed && !response.writableFinished && !account.begun) this.#neverBegan(token, account);
+      if (!account.begun) this.#turnedAway(token, account, response);
     }
   }
 
-  #neverBegan({ claims }: CheckedToken, { mayHaveComputed }: Account): void {
-    this.#deps.replicas.get(claims.replica)?.running.neverBegan(namesOf(claims), mayHaveComputed ? "counted" : "exact");
+  /** An edge that left before any engine began waits for a word about the request all the same. */
+  #turnedAway({ claims }: CheckedToken, { admitted, mayHaveComputed }: Account, response: ServerResponse): void {
+    const names = namesOf(claims);
+    if (!admitted && !this.#deps.tokens.forbid(names.edge, names.requestId, names.attempt)) return;
+    if (response.destroyed && !response.writableFinished) {
+      const running = this.#deps.replicas.get(claims.replica)?.running;
+      running?.neverBegan(names, mayHaveComputed ? "counted" : "exact");
+    } else if (!mayHaveComputed) this.#refused.add(names);
+  }
+
+  /** Whether no engine computed anything for this request and none ever will: it was turned away, or never came. */
+  isOutOfTheQuestion(names: RequestNames): boolean {
+    return this.#refused.has(names) || this.#deps.tokens.forbid(names.edge, names.requestId, names.attempt);
   }
 
   /** A question about SAEs: signed with its query, carried to the engine, and no request in anybody's account. */

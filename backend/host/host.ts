@@ -5,7 +5,7 @@ import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { Agent } from "undici";
 import type { Logger } from "../../shared/logging/logger.ts";
-import type { Answer } from "../../shared/protocol/answer.ts";
+import type { Answer, AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { HourCounter, Report } from "../../shared/protocol/report.ts";
 import { PROTOCOL_VERSION } from "../../shared/protocol/version.ts";
 import type { Clock } from "../../shared/time/clock.ts";
@@ -258,8 +258,20 @@ class Host implements RunningHost {
     if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) {
       ended.acknowledge(answer.ack_ended, mine);
       if (answer.desired !== null) this.#orders?.take(server, answer.desired);
+      for (const asked of answer.ask_ended) this.#tellOf(answer.edge, asked, ended);
     }
     return { answer, more: report.ended.length === ENDED_PER_REPORT };
+  }
+
+  /** Zeros for a request that an edge waits for and no engine ever had; whatever else there is to tell is told anyway. */
+  #tellOf(edge: string, asked: AskedAttempt, ended: EndedStore): void {
+    const { request_id: requestId, attempt } = asked;
+    const running = this.#replicas.get(asked.replica)?.running;
+    // What a former life of this host knew of it is gone.
+    if (asked.epoch !== this.#epoch || running === undefined) return;
+    if (running.has(requestId, attempt) || ended.has(requestId, attempt)) return;
+    const names = { edge, requestId, attempt };
+    if (this.#front?.isOutOfTheQuestion(names) === true) running.neverBegan(names, "exact");
   }
 
   /** An edge gets the requests it sent; and those of names that no configured edge has, since someone must have them. */

@@ -87,6 +87,10 @@ export class RunningRequests {
     this.#deps = deps;
   }
 
+  has(requestId: string, attempt: number): boolean {
+    return this.#entries.has(accountLabel(requestId, attempt));
+  }
+
   /** Every request whose ended entry is still to come. */
   get size(): number {
     return this.#entries.size;

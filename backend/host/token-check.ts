@@ -60,6 +60,13 @@ export class TokenCheck {
     if (verdict === "full") throw new ApiError("engine_busy", { source: "backend" });
   }
 
+  /** Takes the id of a request that must not be let in any more; false when it was let in before, or nothing can be remembered. */
+  forbid(edge: string, requestId: string, attempt: number): boolean {
+    const nowMs = this.#deps.clock.nowMs() + this.#deps.keys.clockOffsetMs(edge);
+    const longestMs = (TOKEN_LIFETIME_SECONDS + 2 * TOKEN_CLOCK_TOLERANCE_SECONDS) * 1_000;
+    return this.#deps.replays.take(`${edge} ${requestId}.${attempt}`, nowMs + longestMs, nowMs) === "fresh";
+  }
+
   async #verify(token: string, key: Parameters<typeof jwtVerify>[1], nowMs: number): Promise<InferenceClaims> {
     try {
       const { payload } = await jwtVerify(token, key, {

@@ -1,3 +1,4 @@
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
 
 export type RequestOutcome = "completed" | "cancelled" | "failed" | "shed" | "expired";
@@ -94,4 +95,6 @@ export interface Ledger {
     ended: readonly EndedRequest[],
     counters: readonly HourCounter[],
   ): readonly { request_id: string; attempt: number }[];
+  /** Attempts of this host whose report is overdue: it may never have seen them. */
+  askedOf(host: string): readonly AskedAttempt[];
 }

@@ -1,5 +1,6 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Journal } from "../ports/journal.ts";
@@ -9,6 +10,7 @@ import { NO_TOKENS } from "./cost.ts";
 import { journalEntrySchema, type JournalEntry } from "./journal-entry.ts";
 import { LedgerBook, type Settlement } from "./ledger-book.ts";
 import { ledgerDifference } from "./proof.ts";
+import { unreportedOf } from "./request-account.ts";
 
 export interface LedgerSettings {
   /** `auth.flush_interval`: how often the journal is made durable and rows go to the database. */
@@ -55,6 +57,9 @@ const KEEP_SETTLED_MS = 600_000;
 const LONGEST_BACK_OFF_MS = 30_000;
 /** Segments beside the one being written, above which running requests are carried over so that old ones can go. */
 const CARRY_ABOVE_SEGMENTS = 4;
+/** After this a report is overdue: one that has something to tell comes at once. */
+const ASK_AFTER_MS = 2_000;
+const MOST_ASKED = 200;
 const DIFFERENCE_RANGE_MS = 24 * 3_600_000;
 
 /**
@@ -161,6 +166,17 @@ export class JournaledLedger implements Ledger {
     }
     // Lines that the disk refused are only in memory: hosts keep and repeat their reports until it takes them.
     return journal.hasRoom() ? ended.map(({ request_id, attempt }) => ({ request_id, attempt })) : [];
+  }
+
+  askedOf(host: string): readonly AskedAttempt[] {
+    const overdue = [...this.#book.waitingSince(this.#deps.clock.nowMs() - ASK_AFTER_MS), ...this.#orphans.keys()];
+    const asked: AskedAttempt[] = [];
+    for (const requestId of overdue) {
+      const account = this.#book.account(requestId);
+      if (account !== null) asked.push(...unreportedOf(account, host));
+      if (asked.length >= MOST_ASKED) break;
+    }
+    return asked.slice(0, MOST_ASKED);
   }
 
   /** Makes the journal durable and writes what is final to the database. Never rejects: what fails is tried again. */

@@ -1,3 +1,4 @@
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest } from "../../shared/protocol/report.ts";
 import type { Exactness, OpenedRequest, SettledRequest, StartedAttempt, TokenCounts } from "../ports/ledger.ts";
 import type { AttemptRow, UsageRow } from "../ports/usage-store.ts";
@@ -144,6 +145,16 @@ export function awaitsHost(account: RequestAccount): boolean {
     if (started.epoch !== null && !account.reports.has(attempt)) return true;
   }
   return false;
+}
+
+/** Attempts on this host that it has not reported. Endpoints report none. */
+export function unreportedOf(account: RequestAccount, host: string): AskedAttempt[] {
+  const unreported: AskedAttempt[] = [];
+  for (const [attempt, { backend, epoch, replica }] of account.started) {
+    if (backend !== host || epoch === null || account.reports.has(attempt)) continue;
+    unreported.push({ request_id: account.opened.requestId, attempt, replica, epoch });
+  }
+  return unreported;
 }
 
 function sameCounts(one: TokenCounts, other: TokenCounts): boolean {

@@ -1,5 +1,6 @@
 import { DurableObject } from "cloudflare:workers";
 import { ApiError } from "../../shared/errors/api-error.ts";
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
 import { scopeIds } from "../limits/scopes.ts";
 import type { OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
@@ -90,6 +91,10 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
     const acknowledged = this.#ledger.acceptReport(host, ended, counters);
     if (ended.length > 0) await this.#flushLater();
     return acknowledged;
+  }
+
+  askedOf(host: string): readonly AskedAttempt[] {
+    return this.#ledger.askedOf(host);
   }
 
   override async alarm(): Promise<void> {

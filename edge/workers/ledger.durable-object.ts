@@ -40,6 +40,10 @@ export class RemoteLedger implements Ledger {
     throw new Error("reports go to the ledger's object itself");
   }
 
+  askedOf(_host: string): never {
+    throw new Error("reports go to the ledger's object itself");
+  }
+
   /** Resolves when the object has everything in its journal; rejects when a call was lost. */
   async written(): Promise<void> {
     await this.#sent;

@@ -53,7 +53,10 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     everybody: settings.everybodyOf(config),
     hostAuthenticator: authenticator,
     fleet,
-    ledger: { acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters) },
+    ledger: {
+      acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters),
+      askedOf: (host) => ledger.askedOf(host),
+    },
     signer,
     // A Worker is one edge, whatever the number of its isolates.
     placementLease: () => 1,

@@ -109,11 +109,8 @@ describe("the ledger, over 500 mixed requests", () => {
     expect(rows.length).toBeGreaterThan(REQUESTS / 2);
     const cancelled = rows.filter((row) => row.outcome === "cancelled");
     expect(cancelled.length).toBeGreaterThan(REQUESTS / 20);
-    // Answers that came whole are exact, and so is whatever no death touched: each of the two may take with it the
-    // accounts of what was in flight.
-    const inexact = rows.filter((row) => row.exactness !== "exact");
-    expect(inexact.filter((row) => row.outcome === "completed")).toEqual([]);
-    expect(inexact.length).toBeLessThanOrEqual(2 * CONCURRENCY);
+    // Cancelled, cut off by either death or complete: the machine's own account reached every row.
+    expect(rows.filter((row) => row.exactness !== "exact")).toEqual([]);
     await expect(stack.cli("usage", "check")).resolves.toBeTypeOf("string");
   }, 240_000);
 

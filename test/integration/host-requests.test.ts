@@ -1,6 +1,7 @@
 import { generateKeyPair } from "jose";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import { FakeEdge, type SignOptions } from "../support/fake-edge.ts";
 import { HostProcess, type HostRequestInit, until } from "../support/host-process.ts";
 
@@ -135,6 +136,51 @@ describe("a host in front of an engine", () => {
     await Promise.all(hanging);
     await until("nothing is in flight", () => edge.lastReport?.replicas[0]?.in_flight === 0);
     expect(endedOf(requestId)).toEqual([]);
+  });
+
+  describe("asked by an edge for what it waits for", () => {
+    const askFor = async (requestId: string, over: Partial<AskedAttempt> = {}): Promise<void> => {
+      const epoch = edge.lastReport?.epoch ?? 0;
+      edge.asked = [{ request_id: requestId, attempt: 1, replica: "sim", epoch, ...over }];
+      const seq = edge.lastReport?.seq ?? 0;
+      await until("the answer was used", () => (edge.lastReport?.seq ?? 0) > seq + 2);
+      edge.asked = [];
+    };
+
+    it("reports exact zeros for a request that never came, once, and lets it in no more", async () => {
+      const requestId = edge.newRequestId();
+      await askFor(requestId);
+      expect(endedOf(requestId)).toMatchObject([
+        { computed_prompt: 0, computed_completion: 0, outcome: "cancelled", exactness: "exact" },
+      ]);
+      expect((await ask(chat(), { requestId })).status).toBe(401);
+    });
+
+    it("reports exact zeros for a request that it turned away", async () => {
+      const requestId = edge.newRequestId();
+      expect((await ask(chat(), { requestId, replica: "another" })).status).toBe(503);
+      await askFor(requestId);
+      expect(endedOf(requestId)).toMatchObject([{ computed_completion: 0, exactness: "exact" }]);
+    });
+
+    it("says nothing of one that runs, that it has told of, or that a former life of it had", async () => {
+      const abort = new AbortController();
+      const running = edge.newRequestId();
+      const hanging = ask(chat({ sim: { hang: true } }), { requestId: running }, { signal: abort.signal });
+      await until("it is in flight", () => edge.lastReport?.replicas[0]?.in_flight === 1);
+      await askFor(running);
+      expect(endedOf(running)).toEqual([]);
+      abort.abort();
+      await hanging.catch(() => null);
+      await until("it is reported", () => endedOf(running).length > 0);
+      const before = edge.lastReport?.counters[0]?.requests;
+      await askFor(running);
+      expect(edge.lastReport?.counters[0]?.requests ?? before).toBe(before);
+
+      const former = edge.newRequestId();
+      await askFor(former, { epoch: 1 });
+      expect(endedOf(former)).toEqual([]);
+    });
   });
 
   describe("refuses with 401", () => {

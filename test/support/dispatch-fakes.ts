@@ -1,5 +1,6 @@
 import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { Ledger, OpenedRequest, SettledRequest, StartedAttempt } from "../../edge/ports/ledger.ts";
 import type {
   Limits,
@@ -96,6 +97,10 @@ export class RecordingLedger implements Ledger {
   }
 
   acceptReport(): readonly { request_id: string; attempt: number }[] {
+    return [];
+  }
+
+  askedOf(): readonly AskedAttempt[] {
     return [];
   }
 }

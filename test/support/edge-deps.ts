@@ -7,6 +7,7 @@ import type { SaeCall } from "../../edge/dispatch/sae-calls.ts";
 import { EdgeMetrics } from "../../edge/monitoring/edge-metrics.ts";
 import type { DesiredState, ServedModel } from "../../edge/ports/fleet.ts";
 import type { Principal } from "../../edge/ports/principal.ts";
+import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { Report } from "../../shared/protocol/report.ts";
 import { ManualClock } from "./manual-clock.ts";
 
@@ -52,6 +53,7 @@ export interface FakeEdge {
     settling: boolean;
     desired: DesiredState | null;
     placementLease: number | null;
+    asked: AskedAttempt[];
   };
 }
 
@@ -97,6 +99,7 @@ export function fakeEdge(): FakeEdge {
     settling: false,
     desired: null,
     placementLease: null,
+    asked: [],
   };
   let seed = 0;
   const deps: EdgeDeps = {
@@ -138,7 +141,10 @@ export function fakeEdge(): FakeEdge {
       hosts: () => Promise.resolve([]),
       settling: () => Promise.resolve(state.settling),
     },
-    ledger: { acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })) },
+    ledger: {
+      acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })),
+      askedOf: () => state.asked,
+    },
     signer: { publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }] },
     placementLease: () => state.placementLease,
     callSae: (call) => {

@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, SignJWT } from "jose";
-import type { Answer, EdgeKey } from "../../shared/protocol/answer.ts";
+import type { Answer, AskedAttempt, EdgeKey } from "../../shared/protocol/answer.ts";
 import { edgeKeySchema } from "../../shared/protocol/answer.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 import { type EndedRequest, type Report, reportSchema } from "../../shared/protocol/report.ts";
@@ -33,6 +33,8 @@ export class FakeEdge {
   keys: EdgeKey[];
   /** Which ended requests the next answers acknowledge. */
   acknowledge: (entry: EndedRequest) => boolean = () => true;
+  /** What the next answers ask for. */
+  asked: AskedAttempt[] = [];
   /** Status of the next answers; anything but 200 has no body. */
   status = 200;
   /** Added to the edge's clock. */
@@ -134,6 +136,7 @@ export class FakeEdge {
       ack_ended: report.ended
         .filter((entry) => this.acknowledge(entry))
         .map(({ request_id, attempt }) => ({ request_id, attempt })),
+      ask_ended: this.asked,
       edge_time: Date.now() + this.clockOffsetMs,
       keys: this.keys,
       report_every_ms: this.reportEveryMs,

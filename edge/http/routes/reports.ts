@@ -47,6 +47,7 @@ export function reportsRoute(deps: EdgeDeps) {
       edge: deps.settings.edge,
       ack_seq: accepted.ack_seq,
       ack_ended: [...(await deps.ledger.acceptReport(host, report.ended, report.counters))],
+      ask_ended: [...(await deps.ledger.askedOf(host))],
       edge_time: deps.clock.nowMs(),
       keys: [...deps.signer.publicKeys()],
       report_every_ms: accepted.report_every_ms,

@@ -10,6 +10,7 @@ const ANSWER: Answer = {
   edge: "edge-1",
   ack_seq: 0,
   ack_ended: [],
+  ask_ended: [],
   edge_time: 0,
   keys: [],
   report_every_ms: 1_000,

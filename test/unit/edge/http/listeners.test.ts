@@ -42,7 +42,9 @@ describe("other listeners", () => {
   };
 
   it("takes the report of an enrolled host and answers what is safe and which keys to accept", async () => {
-    const { deps, reports } = fakeEdge();
+    const { deps, reports, state } = fakeEdge();
+    const asked = { request_id: "req_2", attempt: 1, replica: "m", epoch: 3 };
+    state.asked = [asked];
     const response = await createAgentApp(deps).request("/agent/v1/reports", send(report));
     expect(response.status).toBe(200);
     expect(await response.json()).toEqual({
@@ -50,6 +52,7 @@ describe("other listeners", () => {
       edge: "test-edge",
       ack_seq: 7,
       ack_ended: [{ request_id: "req_1", attempt: 1 }],
+      ask_ended: [asked],
       edge_time: deps.clock.nowMs(),
       keys: [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }],
       report_every_ms: 1_000,

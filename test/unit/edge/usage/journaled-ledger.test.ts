@@ -189,10 +189,13 @@ describe("a machine's report", () => {
     ledger.settle(
       settledRequest("r1", { attempts: [endedAttempt("r1", { exactness: "counted", awaitReport: true })] }),
     );
+    expect(ledger.askedOf("gpu-1")).toEqual([]);
     for (let second = 0; second < 29; second += 1) await tick();
     expect(settled).toEqual([]);
+    expect(ledger.askedOf("gpu-1")).toEqual([{ request_id: "r1", attempt: 1, replica: "r1", epoch: 7 }]);
     await tick();
     await tick();
+    expect(ledger.askedOf("gpu-1")).toEqual([]);
     expect(settled).toHaveLength(1);
     expect(store.usage.get("r1")).toMatchObject({ exactness: "counted", settledAtMs: START_MS + 30_000 });
   });
@@ -375,6 +378,17 @@ describe("after the process died", () => {
     expect(store.usage.get("r1")).toMatchObject({ outcome: "cancelled", exactness: "exact", completionTokens: 20 });
     expect(store.attempts.get("r1.1")).toMatchObject({ unbilledReason: null, exactness: "exact" });
     expect(second.adjusted).toEqual([{ account: "acme", project: "p1", keyId: "k1", atMs: START_MS, nanoUsd: COST }]);
+  });
+
+  it("an open request's machine is asked for its report at once", async () => {
+    const first = await start();
+    first.ledger.open(opened("r1"));
+    first.ledger.attemptStarted(onHost("r1"));
+    const second = await start(first.journal.lines);
+    expect(second.ledger.askedOf("gpu-1")).toEqual([{ request_id: "r1", attempt: 1, replica: "r1", epoch: 7 }]);
+    expect(second.ledger.askedOf("gpu-2")).toEqual([]);
+    second.ledger.acceptReport("gpu-1", [endedRequest("r1")], []);
+    expect(second.ledger.askedOf("gpu-1")).toEqual([]);
   });
 
   it("an open request whose machine never reports fails after a minute", async () => {

@@ -94,6 +94,16 @@ describe("the relay", () => {
     );
   });
 
+  it.each([
+    { sent: false, what: "no connection had taken: nothing was computed", nothingComputed: true },
+    { sent: true, what: "a connection had taken: only the machine can tell", nothingComputed: false },
+  ])("knows of a request that the client left and $what", async ({ sent, nothingComputed }) => {
+    const { relay, result, machine } = begun();
+    machine.sent = sent;
+    relay.cancel();
+    expect(await result).toMatchObject({ kind: "cancelled", nothingComputed });
+  });
+
   it("lets the connection be used again when the machine ends its answer, and closes it when that takes long", async () => {
     const { clock, result, machine } = begun();
     machine.stream().bytes(source);
