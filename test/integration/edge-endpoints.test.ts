@@ -1,4 +1,3 @@
-import { connect } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { EdgeOnNode } from "../support/edge-on-node.ts";
 import { errorBodyOf } from "../support/error-body.ts";
@@ -28,24 +27,6 @@ describe("an edge on Node in front of a static endpoint", () => {
     endpoint.script = answerOfFive;
     endpoint.seen.length = 0;
   });
-
-  /** Sends bytes as they are and answers all that comes back until the connection ends. */
-  function raw(text: string | Uint8Array, options: { readonly thenEnd?: boolean } = {}): Promise<string> {
-    const { hostname, port } = new URL(edge.origin);
-    return new Promise((resolve, reject) => {
-      let answer = "";
-      const socket = connect(Number(port), hostname, () => {
-        socket.write(text);
-        if (options.thenEnd === true) socket.end();
-      });
-      socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
-      socket.once("close", () => resolve(answer));
-      socket.once("error", (error: NodeJS.ErrnoException) => {
-        // The server may close while we still write.
-        if (error.code !== "ECONNRESET" && error.code !== "EPIPE") reject(error);
-      });
-    });
-  }
 
   const head = (more: string): string =>
     `POST /v1/chat/completions HTTP/1.1\r\nHost: edge\r\nConnection: close\r\nContent-Type: application/json\r\n` +
@@ -80,16 +61,22 @@ describe("an edge on Node in front of a static endpoint", () => {
     }
   });
 
-  it("sends the endpoint what the caller wrote and nothing of the caller's headers", async () => {
+  it("sends the endpoint what the caller wrote and nothing of the caller's headers, which decide nothing (C079)", async () => {
     const text = `{ "model":"m",\n "messages":[{"role":"user","content":"\\u00e9"}], "seed":1e0 }`;
-    await edge.post("/chat/completions", text, {
-      headers: { cookie: "s=1", "x-tenant-id": "other", "x-backend": "http://127.0.0.1:1", "x-internal-auth": "y" },
-    });
+    const internal = {
+      "x-priority": "99",
+      "x-tenant-id": "other",
+      "x-backend": "http://127.0.0.1:1",
+      "x-internal-auth": "y",
+      "x-forwarded-for": "10.0.0.1",
+    };
+    const answer = await edge.post("/chat/completions", text, { headers: { cookie: "s=1", ...internal } });
     const [seen] = endpoint.seen;
     expect(seen?.path).toBe("/v1/chat/completions");
     expect(seen?.body).toBe(text);
-    for (const name of ["cookie", "x-tenant-id", "x-backend", "x-internal-auth", "authorization"])
+    for (const name of ["cookie", "authorization", ...Object.keys(internal)])
       expect(seen?.headers[name]).toBeUndefined();
+    expect(await edge.rowOf(answer)).toMatchObject({ band: "default", project: "test", backend: "other" });
   });
 
   it("closes the endpoint's connection when the client leaves", async () => {
@@ -124,7 +111,7 @@ describe("an edge on Node in front of a static endpoint", () => {
       expect((await errorBodyOf(announced)).code).toBe("body_too_large");
       const size = 65_536;
       const chunk = `${size.toString(16)}\r\n${"x".repeat(size)}\r\n`;
-      const chunked = await raw(`${head("Transfer-Encoding: chunked\r\n")}${chunk.repeat(4)}`);
+      const chunked = await edge.raw(`${head("Transfer-Encoding: chunked\r\n")}${chunk.repeat(4)}`);
       expect(chunked).toMatch(/^HTTP\/1\.1 413 /);
       expect(chunked).toContain('"code":"body_too_large"');
       expect(endpoint.seen).toEqual([]);
@@ -138,22 +125,24 @@ describe("an edge on Node in front of a static endpoint", () => {
     });
 
     it("with two different credentials is 401", async () => {
-      const answer = await raw(`${head("Authorization: Bearer sk-st-other\r\nContent-Length: 2\r\n")}{}`);
+      const answer = await edge.raw(`${head("Authorization: Bearer sk-st-other\r\nContent-Length: 2\r\n")}{}`);
       expect(answer).toMatch(/^HTTP\/1\.1 401 [^]*"code":"invalid_api_key"/);
     });
 
     it("that ends before its announced length leaves nothing hanging", async () => {
-      await raw(`${head("Content-Length: 500\r\n")}{"model":`, { thenEnd: true });
+      await edge.raw(`${head("Content-Length: 500\r\n")}{"model":`, { thenEnd: true });
       expect(endpoint.seen).toEqual([]);
       expect((await edge.post("/chat/completions", question)).status).toBe(200);
     });
 
     it("that is no HTTP, no path or too long a header gets our envelope too", async () => {
-      expect(await raw("nonsense\r\n\r\n")).toMatch(/^HTTP\/1\.1 400 [^]*"error":\{"message"/);
-      expect(await raw("GET * HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n")).toMatch(
+      expect(await edge.raw("nonsense\r\n\r\n")).toMatch(/^HTTP\/1\.1 400 [^]*"error":\{"message"/);
+      expect(await edge.raw("GET * HTTP/1.1\r\nHost: edge\r\nConnection: close\r\n\r\n")).toMatch(
         /^HTTP\/1\.1 400 [^]*"error":\{"message"/,
       );
-      expect(await raw(head(`X-Long: ${"y".repeat(40_000)}\r\n`))).toMatch(/^HTTP\/1\.1 431 [^]*"error":\{"message"/);
+      expect(await edge.raw(head(`X-Long: ${"y".repeat(40_000)}\r\n`))).toMatch(
+        /^HTTP\/1\.1 431 [^]*"error":\{"message"/,
+      );
     });
 
     it.each([

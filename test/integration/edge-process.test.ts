@@ -193,16 +193,22 @@ describe("the edge as a process", () => {
     await new Promise((resolve) => holder.close(resolve));
   });
 
-  it("never writes a key to its log, at any level", async () => {
+  it("never writes a key to its log at any level, nor to its database, nor into an answer (C080)", async () => {
     const file = configFile({ auth: {}, logging: { level: "debug" } });
     const made = run(["keys", "create", "--project", "p", "--json", "--config", file]);
     expect(await made.exited).toBe(0);
     const { key } = z.object({ key: z.string() }).parse(JSON.parse(made.stdout));
     const edge = run(["serve", "--json", "--config", file]);
     const { base_url } = await edge.ready();
-    for (const authorization of [`Bearer ${key}`, `Bearer ${key}x`, `Basic ${key}`]) {
-      await fetch(`${base_url}/models?api_key=${key}`, { headers: { authorization } });
+    const statuses: number[] = [];
+    for (const authorization of [`Bearer ${key}`, `Bearer ${key}x`, `Basic ${key}`, null]) {
+      const headers: Record<string, string> = authorization === null ? {} : { authorization };
+      const answer = await fetch(`${base_url}/models?key=${key}&api_key=${key}`, { headers });
+      statuses.push(answer.status);
+      expect(await answer.text()).not.toContain(key.slice(-12));
     }
+    // A key in the address is none.
+    expect(statuses).toEqual([200, 401, 401, 401]);
     edge.signal("SIGTERM");
     expect(await edge.exited).toBe(0);
     expect(edge.stderr).not.toContain(key.slice(-12));

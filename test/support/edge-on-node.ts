@@ -1,6 +1,7 @@
-import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
+import { NO_SCOPE_LIMITS, type ScopeLimits } from "../../edge/ports/limits.ts";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { sha256 } from "../../edge/accounts/sha256.ts";
@@ -10,6 +11,7 @@ import { nodeClock } from "../../edge/node/clock.node.ts";
 import { openCommandStore } from "../../edge/node/database.ts";
 import type { LoadedConfig } from "../../edge/node/load-config.ts";
 import { startEdge, type RunningEdge } from "../../edge/node/start-edge.ts";
+import type { NewKey } from "../../edge/ports/key-store.ts";
 import type { UsageRow } from "../../edge/ports/usage-store.ts";
 import { readConfig } from "../../shared/config/read-config.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
@@ -61,7 +63,7 @@ export class EdgeOnNode {
     return this.urls.baseUrl.replace(/\/v1$/, "");
   }
 
-  async newKey(): Promise<string> {
+  async newKey(more: Partial<NewKey> = {}): Promise<string> {
     const { publicId, secret, text } = newApiKey(randomBytes);
     await this.#withStore(async (store) =>
       store.createKey({
@@ -72,6 +74,7 @@ export class EdgeOnNode {
         limits: NO_SCOPE_LIMITS,
         band: null,
         createdAtMs: Date.now(),
+        ...more,
       }),
     );
     return text;
@@ -82,6 +85,10 @@ export class EdgeOnNode {
     const token = newHostToken(randomBytes);
     await this.#withStore(async (store) => store.enrollHost(name, await sha256(token), Date.now()));
     return token;
+  }
+
+  async setLimits(key: string, limits: Partial<ScopeLimits>): Promise<void> {
+    await this.#withStore((store) => store.updateKey(key.split("-")[2] ?? "", { limits }));
   }
 
   async revoke(key: string): Promise<void> {
@@ -126,6 +133,24 @@ export class EdgeOnNode {
       body: typeof body === "string" ? body : JSON.stringify(body),
       ...init,
       headers: { "content-type": "application/json", authorization: `Bearer ${this.key}`, ...init.headers },
+    });
+  }
+
+  /** Sends bytes as they are to the public listener and answers all that comes back until the connection ends. */
+  raw(text: string | Uint8Array, options: { readonly thenEnd?: boolean } = {}): Promise<string> {
+    const { hostname, port } = new URL(this.origin);
+    return new Promise((resolve, reject) => {
+      let answer = "";
+      const socket = connect(Number(port), hostname, () => {
+        socket.write(text);
+        if (options.thenEnd === true) socket.end();
+      });
+      socket.setEncoding("utf8").on("data", (part: string) => (answer += part));
+      socket.once("close", () => resolve(answer));
+      socket.once("error", (error: NodeJS.ErrnoException) => {
+        // The server may close while we still write.
+        if (error.code !== "ECONNRESET" && error.code !== "EPIPE") reject(error);
+      });
     });
   }
 
