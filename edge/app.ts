@@ -3,6 +3,7 @@ import { ApiError } from "../shared/errors/api-error.ts";
 import type { EdgeDeps } from "./deps.ts";
 import type { HttpEnvironment } from "./http/environment.ts";
 import { crossOrigin } from "./http/middleware/cross-origin.ts";
+import { rateLimitState } from "./http/middleware/rate-limit-state.ts";
 import { refuseWhenDraining } from "./http/middleware/refuse-when-draining.ts";
 import { requestIdentity } from "./http/middleware/request-identity.ts";
 import { requireKey } from "./http/middleware/require-key.ts";
@@ -39,7 +40,10 @@ function appOf(
   app.use(requestIdentity(deps));
   if (options.crossOrigin) app.use(crossOrigin());
   for (const route of routes) {
-    if (route.access === "key") app.on(route.method, route.path, requireKey(deps));
+    if (route.access === "key") {
+      app.on(route.method, route.path, requireKey(deps));
+      app.on(route.method, route.path, rateLimitState(deps, { dispatches: route.dispatches ?? false }));
+    }
     if (route.takesWork) app.on(route.method, route.path, refuseWhenDraining(deps));
     app.on(route.method, route.path, route.answer);
   }

@@ -8,6 +8,7 @@ import type { EdgeMetrics, MetricsSources } from "./monitoring/edge-metrics.ts";
 import type { Fleet } from "./ports/fleet.ts";
 import type { HostAuthenticator } from "./ports/host-authenticator.ts";
 import type { Ledger, Price } from "./ports/ledger.ts";
+import type { Limits } from "./ports/limits.ts";
 import type { Authenticator, Principal } from "./ports/principal.ts";
 import type { ResponseWriter } from "./ports/response-writer.ts";
 import type { Signer } from "./ports/signer.ts";
@@ -72,6 +73,7 @@ export interface EdgeDeps {
   readonly everybody: Principal | null;
   readonly hostAuthenticator: HostAuthenticator;
   readonly fleet: Fleet;
+  readonly limits: Pick<Limits, "inspect">;
   readonly ledger: ReportedUsage;
   readonly signer: Pick<Signer, "publicKeys">;
   /** The number under which this edge tells hosts what to hold; null where another edge of the database does. */

@@ -115,7 +115,7 @@ export class RequestRun {
       scopes: scopesOf(principal),
       inputTokensEstimate: this.#bounds.inputTokensEstimate,
       outputTokensLimit: this.#bounds.outputTokensLimit,
-      costBoundNanoUsd: costBoundNanoUsd(this.#bounds, this.#priced.price).toString(),
+      costBoundNanoUsd: costBoundNanoUsd(this.#request, this.#priced.price).toString(),
     });
     this.#answer.setHeaders(rateLimitHeaders(decision.state));
     if (decision.kind === "refused") {

@@ -3,6 +3,7 @@ import type { EdgeDeps } from "../deps.ts";
 import type { HttpContext } from "./environment.ts";
 import { healthRoute, readyRoute } from "./routes/health.ts";
 import { inferenceRoute } from "./routes/inference.ts";
+import { keyRoute } from "./routes/key.ts";
 import { landingRoute } from "./routes/landing.ts";
 import { metricsRoute } from "./routes/metrics.ts";
 import { modelListRoute, modelRoute } from "./routes/models.ts";
@@ -18,6 +19,8 @@ export interface Route {
   readonly access: "open" | "key" | "self";
   /** Takes work that ends later, and so is refused while draining. */
   readonly takesWork: boolean;
+  /** Answers through dispatch, which tells the rate limits itself. */
+  readonly dispatches?: boolean;
   readonly answer: (c: HttpContext) => Response | Promise<Response>;
 }
 
@@ -29,6 +32,7 @@ export function publicRoutes(deps: EdgeDeps): readonly Route[] {
     { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
     { method: "GET", path: "/v1/models", access: "key", takesWork: false, answer: modelListRoute(deps) },
     { method: "GET", path: "/v1/models/:id{.+}", access: "key", takesWork: false, answer: modelRoute(deps) },
+    { method: "GET", path: "/v1/key", access: "key", takesWork: false, answer: keyRoute(deps) },
     { method: "GET", path: "/requests/:id", access: "key", takesWork: false, answer: requestRoute(deps) },
     { method: "GET", path: "/v1/saes", access: "key", takesWork: false, answer: saeListRoute(deps) },
     { method: "GET", path: "/v1/saes/:place{.+}", access: "key", takesWork: true, answer: saeRoute(deps) },
@@ -38,6 +42,7 @@ export function publicRoutes(deps: EdgeDeps): readonly Route[] {
       path,
       access: "key",
       takesWork: true,
+      dispatches: true,
       answer: inferenceRoute(deps, path),
     })),
   ];

@@ -1,4 +1,5 @@
 import type { BudgetPeriod, RateLimitState, ReserveDecision } from "../ports/limits.ts";
+import { dollars } from "./dollars.ts";
 import type { Budget } from "./effective-scope.ts";
 import { periodEndMs } from "./period.ts";
 import { WINDOW_MS } from "./request-rate.ts";
@@ -91,11 +92,3 @@ function messageOf(block: Block): string {
 const PERIOD_TEXT: Readonly<Record<BudgetPeriod, string>> = { day: " per day", month: " per month", total: "" };
 
 const instant = (atMs: number): string => new Date(atMs).toISOString().replace(".000Z", "Z");
-
-/** Decimal text without trailing zeros. */
-export function dollars(nanoUsd: bigint): string {
-  const sign = nanoUsd < 0n ? "-" : "";
-  const whole = nanoUsd < 0n ? -nanoUsd : nanoUsd;
-  const fraction = (whole % 1_000_000_000n).toString().padStart(9, "0").replace(/0+$/, "");
-  return `${sign}${whole / 1_000_000_000n}${fraction === "" ? "" : `.${fraction}`}`;
-}

@@ -160,6 +160,7 @@ async function assemble(
     hostAuthenticator: authenticator,
     fleet,
     ledger,
+    limits,
     signer,
     placementLease: () => membership.placement,
     dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },

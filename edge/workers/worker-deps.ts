@@ -53,6 +53,7 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     everybody: settings.everybodyOf(config),
     hostAuthenticator: authenticator,
     fleet,
+    limits: remoteLimits(env),
     ledger: {
       acceptReport: (host, ended, counters) => ledger.acceptReport(host, ended, counters),
       askedOf: (host) => ledger.askedOf(host),

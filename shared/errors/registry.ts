@@ -176,7 +176,7 @@ export const ERRORS = {
     429,
     "rate_limit_error",
     "A budget of this key is used up.",
-    "Ask the operator to raise it.",
+    "The message names the budget; `Retry-After` says when one of a day or a month begins anew. Ask the operator to raise it.",
   ),
   queue_full: passing(
     429,

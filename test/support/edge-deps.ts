@@ -1,3 +1,4 @@
+import { MemoryLimits } from "../../edge/limits/limits.memory.ts";
 import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { createLogger } from "../../shared/logging/logger.ts";
@@ -141,6 +142,7 @@ export function fakeEdge(): FakeEdge {
       hosts: () => Promise.resolve([]),
       settling: () => Promise.resolve(state.settling),
     },
+    limits: new MemoryLimits(clock, { requestsPerMinute: 600, tokensPerMinute: 0, reservationTtlMs: 600_000 }),
     ledger: {
       acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })),
       askedOf: () => state.asked,

@@ -1,6 +1,7 @@
 import type { InferenceRoute, RequestEnvelope } from "../../../shared/openai/request-envelope.ts";
 import type { ServedModel } from "../../ports/fleet.ts";
 import type { Price } from "../../ports/ledger.ts";
+import type { InferenceRequest } from "../inference-request.ts";
 
 /** Characters of JSON text to a token, as a rough mean for prose. Only a guess: exact counts come from the engine. */
 const CHARACTERS_PER_TOKEN = 4;
@@ -23,7 +24,7 @@ export function tokenBounds(
 ): TokenBounds {
   const inputTokensEstimate = Math.ceil(bodyText.length / CHARACTERS_PER_TOKEN);
   if (route === "/v1/embeddings") return { inputTokensEstimate, outputTokensLimit: 0, outputTokensBound: 0 };
-  const choices = (envelope.n ?? 1) * promptsOf(route, envelope);
+  const choices = choicesOf(route, envelope);
   const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? null;
   const left = model.contextLength === null ? null : Math.max(1, model.contextLength - inputTokensEstimate);
   const most = Math.min(model.maxOutput ?? Infinity, left ?? Infinity);
@@ -37,14 +38,38 @@ export function tokenBounds(
 
 /** Texts or lists of token ids in one request, each with choices of its own. */
 function promptsOf(route: InferenceRoute, envelope: RequestEnvelope): number {
-  const prompt = route === "/v1/completions" ? envelope["prompt"] : undefined;
+  const prompt = route === "/v1/completions" ? envelope["prompt"] : envelope["input"];
+  if (route === "/v1/chat/completions") return 1;
   return Array.isArray(prompt) && typeof prompt[0] !== "number" ? Math.max(1, prompt.length) : 1;
 }
 
-/** The most a request can cost, nano-dollars: nothing cached and every token used. */
-export function costBoundNanoUsd(bounds: TokenBounds, price: Price): bigint {
-  return (
-    BigInt(bounds.inputTokensEstimate) * BigInt(Math.max(price.promptPer1k, price.cachedPer1k)) +
-    BigInt(bounds.outputTokensBound) * BigInt(price.completionPer1k)
-  );
+/** What a chat template may add around the messages: names of roles, markers, a date, words about tools. */
+const MOST_TEMPLATE_TOKENS = 512;
+
+/**
+ * The most a request can cost, nano-dollars, so that many at once cannot overspend a budget: nothing cached, no token
+ * longer than a byte, and every answer as long as its limit and the window allow.
+ */
+export function costBoundNanoUsd(
+  { route, envelope, bodyText, model }: Pick<InferenceRequest, "route" | "envelope" | "bodyText" | "model">,
+  price: Price,
+): bigint {
+  const promptPrice = Math.max(price.promptPer1k, price.cachedPer1k);
+  const windowTokens = model.contextLength ?? Infinity;
+  let inputTokens = 0;
+  if (promptPrice > 0) {
+    const prompts = promptsOf(route, envelope);
+    const most = new TextEncoder().encode(bodyText).length + MOST_TEMPLATE_TOKENS * prompts;
+    inputTokens = Math.min(most, windowTokens * prompts);
+  }
+  let outputTokens = 0;
+  if (route !== "/v1/embeddings" && price.completionPer1k > 0) {
+    const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? Infinity;
+    const longest = Math.min(explicit, model.maxOutput ?? Infinity, windowTokens);
+    outputTokens = (longest === Infinity ? UNKNOWN_OUTPUT_TOKENS : longest) * choicesOf(route, envelope);
+  }
+  return BigInt(inputTokens) * BigInt(promptPrice) + BigInt(outputTokens) * BigInt(price.completionPer1k);
 }
+
+const choicesOf = (route: InferenceRoute, envelope: RequestEnvelope): number =>
+  (envelope.n ?? 1) * promptsOf(route, envelope);

@@ -7,14 +7,19 @@ export interface BodyEdits {
   /** What the chosen backend calls the model. */
   readonly backendModel: string;
   readonly injectUsage: boolean;
+  /** The model's longest answer, tokens; null is what the window leaves. */
+  readonly maxOutput: number | null;
 }
 
 /**
- * The caller's own text with the fewest possible edits: the backend's name for the model where it differs, and a
- * wish for usage on streams. Everything else stays as it was written, numbers and order included.
+ * The caller's own text with the fewest possible edits: the backend's name for the model where it differs, a limit
+ * where the model's is lower, and a wish for usage on streams. Everything else stays as it was written, numbers and
+ * order included.
  */
-export function editedBody(bodyText: string, { route, envelope, backendModel, injectUsage }: BodyEdits): string {
+export function editedBody(bodyText: string, edits: BodyEdits): string {
+  const { route, envelope, backendModel, injectUsage, maxOutput } = edits;
   let text = bodyText;
+  if (maxOutput !== null && route !== "/v1/embeddings") text = limited(text, envelope, maxOutput);
   if (backendModel !== envelope.model) text = replaced(text, memberOf(parseTree(text), "model"), backendModel);
   const wantsUsage = envelope.stream_options?.include_usage === true;
   if (injectUsage && envelope.stream === true && !wantsUsage && route !== "/v1/embeddings") {
@@ -28,6 +33,21 @@ export function editedBody(bodyText: string, { route, envelope, backendModel, in
 function withFirstMember(text: string, member: string): string {
   const inside = text.indexOf("{") + 1;
   return text.slice(0, inside) + member + text.slice(inside);
+}
+
+/** Without a limit of the caller's, or with a higher one, the model's is written in. */
+function limited(bodyText: string, envelope: RequestEnvelope, maxOutput: number): string {
+  const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? Infinity;
+  if (explicit <= maxOutput) return bodyText;
+  let text = bodyText;
+  let isWritten = false;
+  for (const name of ["max_completion_tokens", "max_tokens"]) {
+    const node = memberOf(parseTree(text), name);
+    if (node === undefined) continue;
+    text = replaced(text, node, maxOutput);
+    isWritten = true;
+  }
+  return isWritten ? text : withFirstMember(text, `"max_tokens":${maxOutput},`);
 }
 
 function withWish(text: string, options: Node | undefined): string {

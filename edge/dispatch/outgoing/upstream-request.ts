@@ -77,7 +77,8 @@ export async function upstreamRequest(
 ): Promise<UpstreamRequest> {
   const { route, envelope, bodyText, requestId, principal } = request;
   const { injectUsage, timeouts, endpointKey } = deps.settings;
-  const text = editedBody(bodyText, { route, envelope, backendModel: target.model, injectUsage });
+  const { maxOutput } = request.model;
+  const text = editedBody(bodyText, { route, envelope, backendModel: target.model, injectUsage, maxOutput });
   const body = new TextEncoder().encode(text);
   const headers: Record<string, string> = {
     "content-type": "application/json",

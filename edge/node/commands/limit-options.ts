@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import type { EdgeConfig } from "../../config.ts";
-import { dollars } from "../../limits/block.ts";
+import { dollars } from "../../limits/dollars.ts";
 import { NO_SCOPE_LIMITS, type ScopeLimits } from "../../ports/limits.ts";
 import { OperatorError } from "../operator-error.ts";
 import { readRate, readUsd } from "./input.ts";

@@ -15,6 +15,7 @@ const readBack = (text: string, backendModel = "m"): unknown =>
       envelope: requestEnvelopeSchema.parse(JSON.parse(text)),
       backendModel,
       injectUsage: true,
+      maxOutput: null,
     }),
   );
 

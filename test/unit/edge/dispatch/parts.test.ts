@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import type { ServedModel } from "../../../../edge/ports/fleet.ts";
 import { costBoundNanoUsd, tokenBounds } from "../../../../edge/dispatch/outgoing/bounds.ts";
 import { LazyTimer } from "../../../../edge/dispatch/relay/lazy-timer.ts";
 import { durationText } from "../../../../edge/dispatch/account/rate-limit-headers.ts";
@@ -15,7 +16,7 @@ const edited = (
   text: string,
   backendModel = "m",
   route: "/v1/chat/completions" | "/v1/embeddings" = "/v1/chat/completions",
-) => editedBody(text, { route, envelope: envelopeOf(text), backendModel, injectUsage: true });
+) => editedBody(text, { route, envelope: envelopeOf(text), backendModel, injectUsage: true, maxOutput: null });
 
 const bounds = (body: object) =>
   tokenBounds(
@@ -55,6 +56,22 @@ describe("the body that travels on", () => {
   });
 });
 
+describe("the longest answer of a model", () => {
+  const limited = (text: string): unknown => {
+    const edits = { route: "/v1/chat/completions", backendModel: "m", injectUsage: true, maxOutput: 50 } as const;
+    return JSON.parse(editedBody(text, { ...edits, envelope: envelopeOf(text) }));
+  };
+
+  it("is written in where the caller's limit is higher or missing, and only there", () => {
+    expect(limited('{"model":"m"}')).toEqual({ model: "m", max_tokens: 50 });
+    expect(limited('{"model":"m","max_tokens":null}')).toEqual({ model: "m", max_tokens: 50 });
+    expect(limited('{"model":"m","max_completion_tokens":51}')).toEqual({ model: "m", max_completion_tokens: 50 });
+    expect(limited('{"model":"m","max_tokens":9,"max_tokens":60}')).toEqual({ model: "m", max_tokens: 50 });
+    expect(limited('{"model":"m","max_tokens":50}')).toEqual({ model: "m", max_tokens: 50 });
+    expect(limited('{"model":"m","max_tokens":7}')).toEqual({ model: "m", max_tokens: 7 });
+  });
+});
+
 describe("what a request may take", () => {
   it("is its own limit for every choice, the newer name first", () => {
     expect(bounds({ max_tokens: 10, n: 3 })).toEqual({
@@ -72,7 +89,22 @@ describe("what a request may take", () => {
 
   it("costs at most its bound at full price", () => {
     const price = { promptPer1k: 2, cachedPer1k: 1, completionPer1k: 6 };
-    expect(costBoundNanoUsd(bounds({ max_tokens: 10 }), price)).toBe(260n);
+    const bound = (body: object, text: string, model: Partial<ServedModel> = {}): bigint =>
+      costBoundNanoUsd(
+        {
+          route: "/v1/chat/completions",
+          envelope: requestEnvelopeSchema.parse({ model: "m", ...body }),
+          bodyText: text,
+          model: { ...servedModel, ...model },
+        },
+        price,
+      );
+    const window = servedModel.contextLength ?? 0;
+    // A token may be as short as a byte, and a template adds some.
+    expect(bound({ max_tokens: 10 }, "x".repeat(400))).toBe(BigInt((400 + 512) * 2 + 10 * 6));
+    expect(bound({ max_tokens: 10, n: 2 }, "模".repeat(100))).toBe(BigInt((300 + 512) * 2 + 20 * 6));
+    expect(bound({}, "x".repeat(100_000))).toBe(BigInt(window * 2 + window * 6));
+    expect(bound({ max_tokens: 900 }, "", { maxOutput: 50 })).toBe(BigInt(512 * 2 + 50 * 6));
   });
 });
 

@@ -24,7 +24,7 @@ describe("authentication", () => {
   it("stands before every route under /v1, whatever its body, by the router's own list", async () => {
     const { app, dispatched } = setUp();
     const routes = app.routes.filter(({ method, path }) => method !== "ALL" && path.startsWith("/v1"));
-    const others = "models models/:id{.+} saes saes/:place{.+} completions embeddings".split(" ");
+    const others = "key models models/:id{.+} saes saes/:place{.+} completions embeddings".split(" ");
     const known = [CHAT, ...others.map((name) => `/v1/${name}`)];
     expect(new Set(routes.map(({ path }) => path))).toEqual(new Set(known));
     for (const { method, path } of routes) {
