@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { retryHeaders } from "../../../../shared/errors/retry-headers.ts";
 import { z } from "zod";
 import { createApp } from "../../../../edge/app.ts";
 import { scopesOf } from "../../../../edge/limits/scopes.ts";
@@ -150,5 +151,14 @@ describe("the rate limits of a key", () => {
     const response = await app.request("/v1/models", { headers: { authorization: `Bearer ${GOOD_KEY}` } });
     expect([response.status, namesOf(response.headers)]).toEqual([200, []]);
     expect(z.object({ object: z.string() }).parse(await (await get("/v1/key")).json()).object).toBe("key");
+  });
+});
+
+describe("what a client is told about coming back", () => {
+  it("is the wait, and not to sleep through one that is longer than a call should hang", () => {
+    expect(retryHeaders(429, 7)).toEqual({ "retry-after": "7" });
+    expect(retryHeaders(429, 86_399.5)).toEqual({ "retry-after": "86400", "x-should-retry": "false" });
+    expect(retryHeaders(429, null)).toEqual({ "x-should-retry": "false" });
+    expect(retryHeaders(400, null)).toEqual({});
   });
 });
