@@ -159,6 +159,12 @@ export class EdgeOnNode {
     this.#edge = null;
   }
 
+  /** On other ports, where those were free ones. */
+  async restart(): Promise<void> {
+    await this.stop();
+    this.#edge = await startEdge(this.loaded);
+  }
+
   async remove(): Promise<void> {
     this.#edge?.abort();
     await this.stop();

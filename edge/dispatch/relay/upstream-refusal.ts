@@ -48,10 +48,14 @@ export class UpstreamRefusal {
     if (status === 401 || status === 403 || status < 400) return mapped("upstream_error", null);
     const body =
       this.#bytes > MAX_BODY_BYTES ? null : errorBodyOf(parseJson(this.#text + this.#decoder.decode()), status);
-    if (body === null)
-      return status === 429 || status === 503
-        ? mapped("no_replica_available", this.#retryAfterSeconds)
-        : mapped("upstream_error", this.#retryAfterSeconds);
+    if (body === null) {
+      if (status === 429 || status === 503) return mapped("no_replica_available", this.#retryAfterSeconds);
+      if (status >= 500) return mapped("upstream_error", this.#retryAfterSeconds);
+      // A refusal in words of its own: as a failure of ours it would only be asked again.
+      const code = status === 404 ? "model_not_found" : "invalid_value";
+      const message = `The machine refused the request with status ${status}.`;
+      return { ...refusalOf(new ApiError(code, { message, source: "backend" })), status };
+    }
     const { code } = body.error;
     const retryable = status === 429 || (isKnown(code) ? ERRORS[code].retryable : status >= 502);
     return {
