@@ -1,5 +1,7 @@
 import { z } from "zod";
 import { duration, optionalDuration, optionalSize, size } from "../shared/config/units.ts";
+import { modelFaults, modelSchema } from "./config/models.ts";
+import { BUILT_IN_PROFILE, profilesSchema, profilesWithBuiltIn } from "./config/profiles.ts";
 import { SCRAPED_ENGINES } from "./fleet/scraped-load.ts";
 import { LOG_LEVELS } from "../shared/logging/logger.ts";
 
@@ -184,6 +186,11 @@ const scoringSchema = z.strictObject({
 });
 
 const routerSchema = z.strictObject({
+  default_profile: z
+    .string()
+    .default(BUILT_IN_PROFILE)
+    .describe("The routing profile of models that name none. `balanced` is always there, with the defaults below."),
+  profiles: profilesSchema.describe("Routing profiles by name: how machines are scored, affinity, hedging, retries."),
   retries: z.int().min(0).max(10).default(2).describe("Further attempts after a failed one, before the first byte."),
   cooldown: duration("30s").describe("How long a replica stays out after repeated failures."),
   failure_threshold: z.int().min(1).default(5).describe("Failures in a row that put a replica out."),
@@ -229,6 +236,10 @@ const endpointSchema = z
       .describe("Decides what its metrics are called. Empty means vLLM's names."),
     api_key_env: z.string().min(1).optional().describe("Environment variable that holds the key to send there."),
     insecure: z.boolean().default(false).describe("Allows plain HTTP to an address that is not loopback."),
+    labels: z
+      .record(z.string().min(1), z.string())
+      .default({})
+      .describe("Labels, for the `node_selector` of models; hosts report theirs."),
   })
   .superRefine(({ url, insecure }, context) => {
     if (insecure || !crossesInTheClear(url)) return;
@@ -238,18 +249,6 @@ const endpointSchema = z
       message: "plain HTTP off loopback is refused; use https, or set insecure: true",
     });
   });
-
-const modelSchema = z.strictObject({
-  name: z.string().min(1).describe("The model's name."),
-  aliases: z.array(z.string().min(1)).default([]).describe("Other names callers may use."),
-  description: z.string().optional().describe("One line that callers see in the model list."),
-  context_length: z
-    .int()
-    .min(1)
-    .optional()
-    .describe("Tokens of prompt and completion together, where hosts do not say."),
-  max_output: z.int().min(1).optional().describe("Most tokens of one completion."),
-});
 
 /** The edge's configuration file. Unknown keys are refused, so that a typing error cannot pass for a setting. */
 export const edgeConfigSchema = z
@@ -309,11 +308,46 @@ export const edgeConfigSchema = z
         message: `the name '${text}' is used twice`,
       }),
     );
+    for (const { path, message } of [...modelFaults(config.models), ...profileFaults(config), ...loopFaults(config)])
+      context.addIssue({ code: "custom", path, message });
   });
 
 export type EdgeConfig = z.output<typeof edgeConfigSchema>;
 /** As written in a file, before defaults. */
 export type EdgeConfigInput = z.input<typeof edgeConfigSchema>;
+
+interface Fault {
+  readonly path: (string | number)[];
+  readonly message: string;
+}
+
+/** Profiles that are named and do not exist. */
+function profileFaults({ router, models }: Pick<EdgeConfig, "router" | "models">): readonly Fault[] {
+  const names = Object.keys(profilesWithBuiltIn(router.profiles));
+  const named = [
+    { path: ["router", "default_profile"], name: router.default_profile },
+    ...models.map(({ routing_profile }, place) => ({
+      path: ["models", place, "routing_profile"],
+      name: routing_profile ?? router.default_profile,
+    })),
+  ];
+  return named
+    .filter(({ name }) => !names.includes(name))
+    .map(({ path, name }) => ({ path, message: `there is no profile '${name}'; there are: ${names.join(", ")}` }));
+}
+
+/** Endpoints that are this edge itself, which would ask itself for ever. */
+function loopFaults({ endpoints, listen: own }: Pick<EdgeConfig, "endpoints" | "listen">): readonly Fault[] {
+  const port = portOf(own);
+  const name = own.slice(0, own.lastIndexOf(":")).toLowerCase();
+  const isEvery = ["", "0.0.0.0", "[::]"].includes(name);
+  return endpoints.flatMap(({ url }, place) => {
+    const { hostname, port: urlPort, protocol } = new URL(url);
+    const samePort = port !== 0 && Number(urlPort || (protocol === "https:" ? 443 : 80)) === port;
+    const sameHost = hostname === name || ((isEvery || isLoopbackUrl(`http://${name}`)) && isLoopbackUrl(url));
+    return samePort && sameHost ? [{ path: ["endpoints", place, "url"], message: "is this edge's own address" }] : [];
+  });
+}
 
 /** Plain HTTP to another machine, however the scheme is written. */
 export function crossesInTheClear(url: string): boolean {

@@ -1,4 +1,5 @@
 import type { AdmitRequest } from "../ports/coordinator.ts";
+import type { Requirement } from "../routing/candidate.ts";
 import { DecayedWork, faded } from "./decayed-work.ts";
 import { DrainRate } from "./drain-rate.ts";
 import { ReturnPlaces } from "./return-places.ts";
@@ -9,11 +10,15 @@ export interface WaitingEntry {
   /** Of the first arrival at an edge, on our monotonic clock. */
   readonly arrivedAtMs: number;
   readonly enqueuedAtMs: number;
+  readonly requirement: Requirement;
   /** Entries with the same requirement find the same replicas; one look serves them all. */
   readonly requirementKey: string;
 }
 
-/** Requests of one project that want the same of a machine, first come first. */
+/**
+ * Requests of one project that want the same of a machine and were promised the same, so that the first to come is
+ * also the first that is due.
+ */
 export interface Lane {
   readonly project: string;
   readonly requirementKey: string;
@@ -90,7 +95,10 @@ export class BandQueue {
     if (lane.entries.length === 0) this.#lanes.delete(key);
   }
 
-  /** Whose turn it is: the project that got least lately, and of that its oldest request. */
+  /**
+   * Whose turn it is: the project that got least lately, and of that the request whose promised first token is due
+   * first; those that were promised nothing come after, by their age.
+   */
   next(isBlocked: IsBlocked, nowMs: number): WaitingEntry | null {
     let best: WaitingEntry | null = null;
     let least = Infinity;
@@ -101,6 +109,18 @@ export class BandQueue {
       if (best !== null && (work > least || (work === least && head.arrivedAtMs >= best.arrivedAtMs))) continue;
       best = head;
       least = work;
+    }
+    return best === null ? null : this.#mostUrgentOf(best, isBlocked);
+  }
+
+  /** Of the same project. */
+  #mostUrgentOf(entry: WaitingEntry, isBlocked: IsBlocked): WaitingEntry {
+    let best = entry;
+    for (const { project, requirementKey, entries } of this.#lanes.values()) {
+      const [head] = entries;
+      if (head === undefined || project !== entry.request.project || isBlocked(requirementKey)) continue;
+      const sooner = dueAtMs(head) - dueAtMs(best);
+      if (sooner < 0 || (Number.isNaN(sooner) && head.arrivedAtMs < best.arrivedAtMs)) best = head;
     }
     return best;
   }
@@ -191,5 +211,10 @@ export class BandQueue {
 }
 
 function laneKey({ request, requirementKey }: WaitingEntry): string {
-  return `${requirementKey}\n${request.project}`;
+  return `${requirementKey}\n${request.sloTtftMs ?? ""}\n${request.project}`;
+}
+
+/** When its first token is due; Infinity where none was promised. */
+function dueAtMs({ arrivedAtMs, request }: WaitingEntry): number {
+  return arrivedAtMs + (request.sloTtftMs ?? Infinity);
 }

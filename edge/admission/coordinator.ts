@@ -9,7 +9,7 @@ import type {
   SettleRequest,
 } from "../ports/coordinator.ts";
 import { PoolAdmission, type AdmissionDecision, type AdmissionEvent } from "./pool-admission.ts";
-import type { AdmissionSettings } from "./settings.ts";
+import { settingsOfPool, type AdmissionSettings } from "./settings.ts";
 
 interface Pool {
   readonly admission: PoolAdmission;
@@ -48,8 +48,8 @@ export class InProcessCoordinator implements Coordinator {
     });
   }
 
-  settle({ pool: name, claimId, result, busyForMs, tokens }: SettleRequest): Promise<void> {
-    return this.#tell(name, { kind: "settle", claimId, result, busyForMs, tokens });
+  settle({ pool: name, ...ended }: SettleRequest): Promise<void> {
+    return this.#tell(name, { kind: "settle", ...ended });
   }
 
   cancel(name: string, requestId: string): Promise<void> {
@@ -87,7 +87,7 @@ export class InProcessCoordinator implements Coordinator {
     let pool = this.#pools.get(name);
     if (pool === undefined) {
       pool = {
-        admission: new PoolAdmission(name, this.#settings),
+        admission: new PoolAdmission(name, settingsOfPool(this.#settings, name)),
         waiting: new Map(),
         cancelTimer: () => undefined,
       };
@@ -147,6 +147,9 @@ export class InProcessCoordinator implements Coordinator {
         return;
       case "sae_not_available":
         resolve({ kind: "sae_not_available", available: decision.available });
+        return;
+      case "context_exceeded":
+        resolve({ kind: "context_exceeded", contextLength: decision.contextLength });
         return;
       default:
         decision satisfies never;

@@ -1,35 +1,37 @@
 import type {
   AdmitRequest,
-  ClaimResult,
   GrantReason,
   PoolDigest,
   PoolStats,
   QueueProspect,
   ReplicaTarget,
-  UsedTokens,
+  SettleRequest,
 } from "../ports/coordinator.ts";
 import { inFlightOf, type Candidate } from "../routing/candidate.ts";
 import { choose, servable, type NotServable, type PickHints, type PickState } from "../routing/pick.ts";
 import { PrefixIndex } from "../routing/prefix-index.ts";
-import { secondsOf, workOf } from "../routing/score.ts";
+import { workOf } from "../routing/score.ts";
 import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
 import { Claims, type HeldClaim } from "./claims.ts";
 import { DrainRate, retryAfterSeconds } from "./drain-rate.ts";
+import { grantReason } from "./grant-reason.ts";
 import { PoolReplicas } from "./pool-replicas.ts";
+import { exceededContext, requirementOf } from "./requirement.ts";
 import { poolSaturation } from "./saturation.ts";
 import type { AdmissionSettings } from "./settings.ts";
 import { WaitingQueue } from "./waiting-queue.ts";
 
+/** How a claim ended, and what its attempt used and took where that is known. */
+interface EndedClaim extends Pick<SettleRequest, "result"> {
+  readonly busyForMs?: SettleRequest["busyForMs"] | undefined;
+  readonly tokens?: SettleRequest["tokens"] | undefined;
+  readonly pace?: SettleRequest["pace"] | undefined;
+}
+
 export type AdmissionEvent =
   /** `wallNowMs` turns the wall time of first arrival into an age, which no step of a clock can spoil later. */
   | { readonly kind: "admit"; readonly request: AdmitRequest; readonly wallNowMs: number }
-  | {
-      readonly kind: "settle";
-      readonly claimId: string;
-      readonly result: ClaimResult;
-      readonly busyForMs?: number | undefined;
-      readonly tokens?: UsedTokens | undefined;
-    }
+  | ({ readonly kind: "settle"; readonly claimId: string } & EndedClaim)
   | { readonly kind: "cancel"; readonly requestId: string }
   | { readonly kind: "renew"; readonly claimIds: readonly string[] }
   | { readonly kind: "update"; readonly digest: PoolDigest; readonly wallNowMs: number }
@@ -51,12 +53,13 @@ export type AdmissionDecision = { readonly requestId: string } & (
       readonly retryAfterSeconds: number;
     }
   | { readonly kind: "sae_not_available"; readonly available: readonly string[] }
+  | { readonly kind: "context_exceeded"; readonly contextLength: number }
 );
 
 /** Taken as the time that one slot takes for a request, in a pool that has not given back any yet. */
 const UNKNOWN_INTERVAL_MS = 2_000;
-/** Replicas named in the reason of a grant. */
-const MOST_EXPLAINED = 8;
+/** A hedge is made only while the pool is less full than this. */
+const HEDGE_CEILING = 1 / 3;
 /** A generated token weighs this much of a read one between projects. */
 const OUTPUT_WEIGHT = 2;
 
@@ -176,19 +179,35 @@ export class PoolAdmission {
   ): void {
     const { requestId, project } = request;
     if (this.#queue.remove(requestId) !== undefined) decisions.push({ kind: "cancelled", requestId });
+    const needsLook = request.context !== undefined || request.hedge === true;
+    const candidates = needsLook ? this.#replicas.candidates(nowMs) : [];
+    const contextLength = exceededContext(request, candidates);
+    if (contextLength !== null) {
+      decisions.push({ kind: "context_exceeded", requestId, contextLength });
+      return;
+    }
+    const { requirement, key: requirementKey } = requirementOf(request, candidates);
+    const entry = { request, arrivedAtMs, enqueuedAtMs: nowMs, requirement, requirementKey };
+    if (request.hedge === true) {
+      this.#hedge(entry, candidates, nowMs, decisions);
+      return;
+    }
     const band = this.#queue.bandOf(request.band);
     if (this.#settings.enabled && !this.#makeRoom(band, request, nowMs, decisions)) {
       const retryAfter = this.#comeBack(band, project, nowMs);
       decisions.push({ kind: "refused", requestId, code: "queue_full", retryAfterSeconds: retryAfter });
       return;
     }
-    const requirementKey = JSON.stringify([
-      request.capability,
-      request.saeIds,
-      request.needsSomeSae,
-      request.excludedReplicas,
-    ]);
-    this.#queue.add({ request, arrivedAtMs, enqueuedAtMs: nowMs, requirementKey }, nowMs);
+    this.#queue.add(entry, nowMs);
+  }
+
+  /** At once or not at all: a second machine for a request must not be in the way of a first one for another. */
+  #hedge(entry: WaitingEntry, candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): void {
+    const saturation = poolSaturation(candidates, this.#settings, nowMs);
+    const isQuiet = this.#queue.size === 0 && saturation < HEDGE_CEILING;
+    if (isQuiet && this.#serveEntry(entry, candidates, nowMs, decisions) !== null) return;
+    const { requestId } = entry.request;
+    decisions.push({ kind: "refused", requestId, code: "no_replica_available", retryAfterSeconds: 1 });
   }
 
   /**
@@ -223,22 +242,39 @@ export class PoolAdmission {
     for (;;) {
       const entry = this.#queue.next(isBlocked, this.#saturation(candidates, nowMs), nowMs);
       if (entry === null) return;
-      const { request, requirementKey } = entry;
-      const state = this.#pickState(nowMs);
-      const found = servable(candidates, request, state);
-      const hints = {
-        work: workOf(request.inputTokens, request.outputTokens),
-        affinity: { session: request.session, matched: this.#prefixes.match(request.prefix, nowMs) },
-      };
-      const key = found.kind === "servable" ? choose(found.free, candidates, hints, state) : null;
-      if (key === null) {
-        blocked.add(requirementKey);
-        continue;
-      }
-      const free = found.kind === "servable" ? found.free : [];
-      this.#grant(entry, { key, why: this.#why(request.band, { candidates, free }, hints, nowMs) }, nowMs, decisions);
-      candidates = this.#replicas.refreshed(candidates, key, nowMs);
+      const key = this.#serveEntry(entry, candidates, nowMs, decisions);
+      if (key === null) blocked.add(entry.requirementKey);
+      else candidates = this.#replicas.refreshed(candidates, key, nowMs);
     }
+  }
+
+  /** Grants it the best machine that has room, and says which; null when there is none. */
+  #serveEntry(
+    entry: WaitingEntry,
+    candidates: readonly Candidate[],
+    nowMs: number,
+    decisions: AdmissionDecision[],
+  ): string | null {
+    const { request, requirement, arrivedAtMs } = entry;
+    const { inputTokens, outputTokens, session, prefix, band } = request;
+    const state = this.#pickState(nowMs);
+    const found = servable(candidates, requirement, state);
+    if (found.kind !== "servable") return null;
+    const hints: PickHints = {
+      scored: {
+        work: workOf(inputTokens, outputTokens),
+        outputTokens,
+        waitedMs: Math.max(0, nowMs - arrivedAtMs),
+      },
+      affinity: { session, matched: this.#prefixes.match(prefix, nowMs) },
+    };
+    const choice = choose(found.free, candidates, hints, state);
+    if (choice === null) return null;
+    const saturation = poolSaturation(candidates, this.#settings, nowMs);
+    const ceiling = this.#queue.bandOf(band).settings.saturationCeiling;
+    const why = grantReason({ band, saturation, ceiling, free: found.free, hints, prefix, choice }, this.#settings);
+    this.#grant(entry, { key: choice.key, why }, nowMs, decisions);
+    return choice.key;
   }
 
   /** Asks once for each kind of requirement what can serve it. Those that wait on are blocked for this round. */
@@ -250,7 +286,7 @@ export class PoolAdmission {
       for (const lane of band.lanes()) {
         const [head] = lane.entries;
         if (head === undefined) continue;
-        const found = known.get(lane.requirementKey) ?? servable(candidates, head.request, state);
+        const found = known.get(lane.requirementKey) ?? servable(candidates, head.requirement, state);
         known.set(lane.requirementKey, found);
         const noMachine = found.kind === "none" && found.why === "no_machine";
         if (lane.noMachine !== noMachine) {
@@ -274,25 +310,6 @@ export class PoolAdmission {
 
   #pickState(nowMs: number): PickState {
     return { nowMs, turn: this.#turn, settings: this.#settings, ignoreRoom: !this.#settings.enabled };
-  }
-
-  #why(
-    band: string,
-    { candidates, free }: { readonly candidates: readonly Candidate[]; readonly free: readonly Candidate[] },
-    hints: PickHints,
-    nowMs: number,
-  ): GrantReason {
-    const scored = free.map((candidate) => ({
-      replica: candidate.key,
-      seconds: secondsOf(candidate, hints.work, this.#settings),
-      matchedBytes: hints.affinity.matched.get(candidate.key) ?? 0,
-    }));
-    return {
-      band,
-      saturation: poolSaturation(candidates, this.#settings, nowMs),
-      ceiling: this.#queue.bandOf(band).settings.saturationCeiling,
-      candidates: scored.toSorted((left, right) => left.seconds - right.seconds).slice(0, MOST_EXPLAINED),
-    };
   }
 
   #grant(
@@ -411,32 +428,16 @@ export class PoolAdmission {
     });
   }
 
-  #settle(
-    claimId: string,
-    ended: {
-      readonly result: ClaimResult;
-      readonly busyForMs?: number | undefined;
-      readonly tokens?: UsedTokens | undefined;
-    },
-    nowMs: number,
-  ): void {
+  #settle(claimId: string, ended: EndedClaim, nowMs: number): void {
     const claim = this.#claims.take(claimId);
     if (claim !== undefined) this.#ended(claim, ended, nowMs);
   }
 
-  #ended(
-    claim: HeldClaim,
-    ended: {
-      readonly result: ClaimResult;
-      readonly busyForMs?: number | undefined;
-      readonly tokens?: UsedTokens | undefined;
-    },
-    nowMs: number,
-  ): void {
-    const { result, busyForMs, tokens } = ended;
+  #ended(claim: HeldClaim, ended: EndedClaim, nowMs: number): void {
+    const { result, busyForMs, tokens, pace } = ended;
     const work =
       tokens === undefined ? null : workOf(tokens.promptTokens - tokens.cachedTokens, tokens.completionTokens);
-    this.#replicas.get(claim.replicaKey)?.release(claim.claimId, { result, busyForMs, work }, nowMs);
+    this.#replicas.get(claim.replicaKey)?.release(claim.claimId, { result, busyForMs, work, pace }, nowMs);
     this.#replicas.dropIfGone(claim.replicaKey);
     this.#drain.departed();
     const used = tokens === undefined ? null : tokens.promptTokens + OUTPUT_WEIGHT * tokens.completionTokens;

@@ -1,5 +1,6 @@
-import type { ClaimResult, ReplicaDigest } from "../ports/coordinator.ts";
+import type { ClaimResult, ReplicaDigest, SettleRequest } from "../ports/coordinator.ts";
 import type { Candidate } from "../routing/candidate.ts";
+import { PaceMeter } from "../routing/pace.ts";
 import { Breaker } from "./breaker.ts";
 import type { AdmissionSettings } from "./settings.ts";
 
@@ -42,6 +43,7 @@ export class ReplicaBook {
   #mostClaims = 0;
   #measuredWork = 0;
   #measuredMs = 0;
+  #pace = new PaceMeter();
 
   /** `joined`: others were there before it, so it starts cold beside them. */
   constructor(
@@ -81,6 +83,7 @@ export class ReplicaBook {
       // A restarted process starts with a clean record.
       this.#breaker.reset();
       this.#busyUntilMs = 0;
+      this.#pace = new PaceMeter();
     }
     if (loaded) this.#warmFromMs = nowMs + WARM_UP_MS;
     this.#gone = false;
@@ -108,7 +111,12 @@ export class ReplicaBook {
   /** `work` is what was really done, where it is known: it measures the machine's speed. */
   release(
     claimId: string,
-    ended: { readonly result: ClaimResult; readonly busyForMs?: number | undefined; readonly work: number | null },
+    ended: {
+      readonly result: ClaimResult;
+      readonly busyForMs?: number | undefined;
+      readonly work: number | null;
+      readonly pace?: SettleRequest["pace"] | undefined;
+    },
     nowMs: number,
   ): void {
     const claim = this.#claims.get(claimId);
@@ -120,6 +128,7 @@ export class ReplicaBook {
     this.#breaker.released(claimId, claim.atMs, ended.result, nowMs);
     if (ended.result === "back_pressure")
       this.#busyUntilMs = Math.max(this.#busyUntilMs, nowMs + (ended.busyForMs ?? DEFAULT_BUSY_MS));
+    if (ended.pace !== undefined) this.#pace.add(ended.pace, nowMs);
     if (ended.result === "answered" && ended.work !== null && nowMs > claim.atMs) {
       this.#measuredWork = KEPT * this.#measuredWork + ended.work;
       this.#measuredMs = KEPT * this.#measuredMs + (nowMs - claim.atMs);
@@ -145,7 +154,7 @@ export class ReplicaBook {
 
   /** `typicalSpeed`: work tokens a second of a slot in this pool, for as long as the machine has shown little itself. */
   candidate(nowMs: number, typicalSpeed: number): Candidate {
-    const { target, slots, capabilities, saes, weight, priority } = this.#digest;
+    const { target, slots, capabilities, saes, lacks = [], contextLength, weight, priority } = this.#digest;
     return {
       key: target.key,
       kind: target.kind,
@@ -161,6 +170,9 @@ export class ReplicaBook {
       reportAgeMs: this.#reportedAtMs === null ? null : nowMs - this.#reportedAtMs,
       capabilities,
       saes,
+      lacks,
+      contextLength,
+      pace: this.#pace.at(nowMs),
       weight,
       priority,
       busyUntilMs: this.#busyUntilMs,

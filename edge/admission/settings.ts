@@ -1,4 +1,5 @@
 import { DEFAULT_ROUTING_SETTINGS, type RoutingSettings } from "../routing/candidate.ts";
+import type { PoolPolicy } from "../routing/policy.ts";
 
 /** One class of requests. Bands are visited from the highest priority down. */
 export interface BandSettings {
@@ -31,6 +32,8 @@ export interface AdmissionSettings extends RoutingSettings {
   readonly cooldownMs: number;
   /** Upper bound of every Retry-After that is computed here. */
   readonly maxRetryAfterSeconds: number;
+  /** By pool, where it is not `policy`. */
+  readonly policies: Readonly<Record<string, PoolPolicy>>;
 }
 
 /** For bands that nobody configured. */
@@ -57,4 +60,11 @@ export const DEFAULT_ADMISSION_SETTINGS: AdmissionSettings = {
   failureThreshold: 5,
   cooldownMs: 30_000,
   maxRetryAfterSeconds: 60,
+  policies: {},
 };
+
+/** What holds in one pool. */
+export function settingsOfPool(settings: AdmissionSettings, pool: string): AdmissionSettings {
+  const own = Object.hasOwn(settings.policies, pool) ? settings.policies[pool] : undefined;
+  return own === undefined ? settings : { ...settings, policy: own };
+}

@@ -1,6 +1,7 @@
 import type { OnSettled } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { InferenceRequest } from "./inference-request.ts";
+import { Hedges } from "./attempts/hedging.ts";
 import { DecisionLog, type RequestDecision } from "./account/decision-log.ts";
 import { RequestRun } from "./request-run.ts";
 import { Reservations } from "./account/reservations.ts";
@@ -12,6 +13,7 @@ export class Dispatcher {
   readonly #deps: DispatcherDeps;
   readonly #reservations: Reservations;
   readonly #retries = new RetryBudgets();
+  readonly #hedges = new Hedges();
   readonly #decisions = new DecisionLog();
 
   constructor(deps: DispatcherDeps) {
@@ -24,7 +26,12 @@ export class Dispatcher {
   async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
     await new RequestRun(
       this.#deps,
-      { reservations: this.#reservations, retries: this.#retries, decisions: this.#decisions },
+      {
+        reservations: this.#reservations,
+        retries: this.#retries,
+        hedges: this.#hedges,
+        decisions: this.#decisions,
+      },
       request,
       writer,
     ).run();

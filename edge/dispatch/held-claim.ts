@@ -1,6 +1,6 @@
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import type { Claim, ClaimResult, Coordinator, UsedTokens } from "../ports/coordinator.ts";
+import type { Claim, ClaimResult, Coordinator, SettleRequest, UsedTokens } from "../ports/coordinator.ts";
 
 /** A claim in use: renewed well before it would run out, and released exactly once. */
 export class HeldClaim {
@@ -23,7 +23,12 @@ export class HeldClaim {
     this.#scheduleRenewal();
   }
 
-  release(result: ClaimResult, busyForMs: number | null, tokens: UsedTokens | null): void {
+  release(
+    result: ClaimResult,
+    busyForMs: number | null,
+    tokens: UsedTokens | null,
+    pace: SettleRequest["pace"] | null = null,
+  ): void {
     if (this.#released) return;
     this.#released = true;
     this.#cancelRenewal();
@@ -33,6 +38,7 @@ export class HeldClaim {
       result,
       ...(busyForMs === null ? {} : { busyForMs }),
       ...(tokens === null ? {} : { tokens }),
+      ...(pace === null || pace === undefined ? {} : { pace }),
     });
     settled.catch((thrown: unknown) => this.#logger.error("a claim could not be released", this.#fields(), thrown));
   }

@@ -4,25 +4,33 @@ import { hashOfReceipt } from "../../shared/steering/receipt.ts";
 import { scopesOf } from "../limits/scopes.ts";
 import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
-import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
 import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
 import { endedAttempt } from "./account/attempt-account.ts";
 import type { DecisionLog } from "./account/decision-log.ts";
 import { rateLimitHeaders } from "./account/rate-limit-headers.ts";
 import type { HeldReservation, Reservations } from "./account/reservations.ts";
-import type { Ending } from "./attempts/made-attempt.ts";
+import type { Hedges } from "./attempts/hedging.ts";
+import { tpotOf, type Ending } from "./attempts/made-attempt.ts";
+import {
+  dearestBoundNanoUsd,
+  hasFallbacks,
+  modelChain,
+  soleLink,
+  type ChainLink,
+  type ModelChain,
+} from "./attempts/model-chain.ts";
 import { RequestAttempts } from "./attempts/request-attempts.ts";
 import type { InferenceRequest } from "./inference-request.ts";
-import { costBoundNanoUsd, tokenBounds, type TokenBounds } from "./outgoing/bounds.ts";
 import { ClientAnswer } from "./relay/client-answer.ts";
 import { isCallersFault, refusalOf } from "./relay/refusal.ts";
 import type { RetryBudgets } from "./retry-budget.ts";
-import type { DispatcherDeps, PricedModel } from "./settings.ts";
+import type { DispatcherDeps } from "./settings.ts";
 
 /** What all requests of a dispatcher have in common. */
 export interface SharedState {
   readonly reservations: Reservations;
   readonly retries: RetryBudgets;
+  readonly hedges: Hedges;
   readonly decisions: DecisionLog;
 }
 
@@ -33,11 +41,10 @@ export class RequestRun {
   readonly #request: InferenceRequest;
   readonly #writer: ResponseWriter;
   readonly #answer: ClientAnswer;
-  readonly #bounds: TokenBounds;
-  readonly #priced: PricedModel;
   readonly #receivedAtMs: number;
   readonly #attempts: RequestAttempts;
-  #opened = false;
+  /** As which model the row was opened; null before that. */
+  #opened: ChainLink | null = null;
 
   constructor(deps: DispatcherDeps, shared: SharedState, request: InferenceRequest, writer: ResponseWriter) {
     const { clock, settings } = deps;
@@ -46,8 +53,6 @@ export class RequestRun {
     this.#request = request;
     this.#writer = writer;
     this.#receivedAtMs = clock.monotonicMs() - Math.max(0, clock.nowMs() - request.receivedAtMs);
-    this.#bounds = tokenBounds(request.route, request.envelope, request.bodyText, request.model);
-    this.#priced = settings.priceOf(request.model.id);
     this.#answer = new ClientAnswer({
       writer,
       clock,
@@ -58,28 +63,26 @@ export class RequestRun {
     this.#attempts = new RequestAttempts({
       deps,
       retries: shared.retries,
+      hedges: shared.hedges,
       request,
-      bounds: this.#bounds,
       answer: this.#answer,
-      open: () => this.#open(),
+      open: (link) => this.#open(link),
     });
   }
 
   async run(): Promise<void> {
     const { clock, settings, metrics } = this.#deps;
-    const incapable = this.#incapable();
-    if (incapable !== null) {
-      this.#answer.fail(refusalOf(incapable));
-      return;
-    }
+    const chain = await this.#chain();
+    if (chain === null) return;
     metrics.requestStarted();
     this.#shared.retries.requestStarted(this.#request.model.pool);
+    this.#shared.hedges.requestStarted(this.#request.model.id);
     this.#writer.onClosed(() => this.#attempts.clientLeft());
     const { totalMs } = settings.timeouts;
     const cancelTotal = totalMs === 0 ? () => undefined : clock.after(totalMs, () => this.#attempts.timeIsUp());
     let outcome: RequestOutcome = "failed";
     try {
-      outcome = await this.#withReservation();
+      outcome = await this.#withReservation(chain);
     } catch (thrown) {
       const error = toApiError(thrown);
       if (error.code === "internal_error")
@@ -89,22 +92,26 @@ export class RequestRun {
       cancelTotal();
       const { ttftMs, tpotMs } = this.#pace();
       this.#keepDecision(outcome);
-      metrics.requestEnded({ model: this.#request.model.id, outcome, ttftMs, tpotMs });
+      metrics.requestEnded({ model: this.#modelUsed(), outcome, ttftMs, tpotMs });
     }
   }
 
-  /** A model that does not do this kind of request at all: the caller's mistake, which takes no limit. */
-  #incapable(): ApiError | null {
-    const { model, route } = this.#request;
-    const capability = CAPABILITY_OF_ROUTE[route];
-    if (model.capabilities.length === 0 || model.capabilities.includes(capability)) return null;
-    return new ApiError("invalid_value", {
-      message: `The model '${model.id}' does not answer ${route}.`,
-      param: "model",
-    });
+  /** Null where none can do this kind of request at all, which was told: it takes no limit. */
+  async #chain(): Promise<ModelChain | null> {
+    const { settings, fleet } = this.#deps;
+    try {
+      if (!hasFallbacks(this.#request)) return soleLink(this.#request, settings);
+      return await modelChain(this.#request, settings, fleet);
+    } catch (thrown) {
+      const error = toApiError(thrown);
+      if (error.code === "internal_error")
+        this.#deps.logger.error("a model could not be looked up", { request_id: this.#request.requestId }, thrown);
+      this.#answer.fail(refusalOf(error));
+      return null;
+    }
   }
 
-  async #withReservation(): Promise<RequestOutcome> {
+  async #withReservation(chain: ModelChain): Promise<RequestOutcome> {
     const { limits, ledger } = this.#deps;
     const { requestId, principal, receivedAtMs, model } = this.#request;
     const decision = await limits.reserve({
@@ -113,26 +120,26 @@ export class RequestRun {
       atMs: receivedAtMs,
       model: model.id,
       scopes: scopesOf(principal),
-      inputTokensEstimate: this.#bounds.inputTokensEstimate,
-      outputTokensLimit: this.#bounds.outputTokensLimit,
-      costBoundNanoUsd: costBoundNanoUsd(this.#request, this.#priced.price).toString(),
+      inputTokensEstimate: chain[0].bounds.inputTokensEstimate,
+      outputTokensLimit: chain[0].bounds.outputTokensLimit,
+      costBoundNanoUsd: dearestBoundNanoUsd(this.#request, chain).toString(),
     });
     this.#answer.setHeaders(rateLimitHeaders(decision.state));
     if (decision.kind === "refused") {
       const { code, message, retryAfterSeconds } = decision;
-      ledger.shed(this.#openedRequest(), this.#elapsedMs());
+      ledger.shed(this.#openedRequest(chain[0]), this.#elapsedMs());
       this.#answer.fail(refusalOf(new ApiError(code, { message, retryAfterSeconds })));
       return "shed";
     }
     const held = { requestId, account: principal.account, reservationId: decision.reservationId };
     let ending: Ending;
     try {
-      ending = await this.#attempts.untilAnswered();
+      ending = await this.#attempts.untilAnswered(chain);
     } catch (thrown) {
-      this.#settle({ outcome: "failed", refusal: null }, held);
+      this.#settle({ outcome: "failed", refusal: null }, held, chain[0]);
       throw thrown;
     }
-    this.#settle(ending, held);
+    this.#settle(ending, held, chain[0]);
     this.#tell(ending);
     return ending.outcome;
   }
@@ -159,20 +166,21 @@ export class RequestRun {
   }
 
   /** Gives the reservation back and writes the ledger's row, before the client hears the end. */
-  #settle(ending: Ending, held: HeldReservation): void {
+  #settle(ending: Ending, held: HeldReservation, asked: ChainLink): void {
     const { ledger } = this.#deps;
     const attempts = this.#endedAttempts();
     const last = attempts.at(-1);
     const counts = last === undefined || last.unbilledReason !== null ? NO_TOKENS : last.counts;
     const uncounted = ending.refusal !== null && isCallersFault(ending.refusal) && counts === NO_TOKENS;
-    const own = { counts, costNanoUsd: costNanoUsd(counts, this.#priced.price), uncounted };
+    const { price } = (this.#attempts.made.at(-1)?.link ?? asked).priced;
+    const own = { counts, costNanoUsd: costNanoUsd(counts, price), uncounted };
     if (last?.awaitReport === true) this.#shared.reservations.settleByReport(held, own);
     else this.#shared.reservations.settle(held, own);
-    if (!this.#opened) {
+    if (this.#opened === null) {
       // Nothing was sent: a refusal for want of machines is a row of zeros, the caller's own fault is none.
-      if (ending.outcome === "shed") ledger.shed(this.#openedRequest(), this.#elapsedMs());
+      if (ending.outcome === "shed") ledger.shed(this.#openedRequest(asked), this.#elapsedMs());
       if (ending.outcome === "shed" || ending.outcome === "failed") return;
-      this.#open();
+      this.#open(asked);
     }
     // A machine that refuses counts the request among those it ended and reports it, so the attempt has its row of
     // zeros for the proof even where the fault was the caller's.
@@ -197,27 +205,29 @@ export class RequestRun {
 
   #endedAttempts(): EndedAttempt[] {
     const { made } = this.#attempts;
-    return made.map(({ attempt, target, result }, place) =>
+    return made.map(({ attempt, link, target, result, lostRace }, place) =>
       endedAttempt({
         requestId: this.#request.requestId,
         attempt,
         target,
         result,
-        inputTokensEstimate: this.#bounds.inputTokensEstimate,
+        inputTokensEstimate: link.bounds.inputTokensEstimate,
         superseded: place < made.length - 1,
+        lostRace,
       }),
     );
   }
 
   /** Once, and only when something is about to be sent: from here on there is a row. */
-  #open(): void {
-    if (this.#opened) return;
-    this.#deps.ledger.open(this.#openedRequest());
-    this.#opened = true;
+  #open(link: ChainLink): ChainLink {
+    if (this.#opened !== null) return this.#opened;
+    this.#deps.ledger.open(this.#openedRequest(link));
+    this.#opened = link;
+    return link;
   }
 
-  #openedRequest(): OpenedRequest {
-    const { requestId, clientRequestId, receivedAtMs, principal, model, band } = this.#request;
+  #openedRequest({ model, priced }: ChainLink): OpenedRequest {
+    const { requestId, clientRequestId, receivedAtMs, principal, band } = this.#request;
     const { account, project, keyId } = principal;
     return {
       requestId,
@@ -228,8 +238,7 @@ export class RequestRun {
       keyId,
       model: model.id,
       band,
-      price: this.#priced.price,
-      priceVersion: this.#priced.priceVersion,
+      ...priced,
     };
   }
 
@@ -238,8 +247,12 @@ export class RequestRun {
     const first = result?.firstTokenAtMs ?? null;
     const last = result?.lastTokenAtMs ?? null;
     if (result === undefined || first === null || last === null) return { ttftMs: null, tpotMs: null };
-    const tokens = result.usage?.completionTokens ?? result.tokenEvents;
-    return { ttftMs: first - this.#receivedAtMs, tpotMs: tokens > 1 ? (last - first) / (tokens - 1) : null };
+    return { ttftMs: first - this.#receivedAtMs, tpotMs: tpotOf(result, first, last) };
+  }
+
+  /** Of those that were asked the last, which answered if any did. */
+  #modelUsed(): string {
+    return this.#attempts.made.at(-1)?.link.model.id ?? this.#request.model.id;
   }
 
   #elapsedMs(): number {

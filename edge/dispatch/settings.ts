@@ -30,9 +30,18 @@ export interface PricedModel {
   readonly priceVersion: number;
 }
 
-export interface DispatchSettings {
+/** A model's routing profile and promise, as far as attempts go. */
+export interface DispatchPolicy {
   /** Further replicas that may be tried, only while the client has nothing of an answer. */
   readonly retries: number;
+  /** Streams that are slow to begin are sent to a second machine too. */
+  readonly hedging: boolean;
+  /** Time to the first token that callers were promised; null: none. */
+  readonly sloTtftMs: number | null;
+}
+
+export interface DispatchSettings {
+  readonly policyOf: (modelId: string) => DispatchPolicy;
   readonly timeouts: DispatchTimeouts;
   /** Ask engines for usage on streams even when the caller did not, so that tokens are counted exactly. */
   readonly injectUsage: boolean;
@@ -49,8 +58,10 @@ export interface DispatchSettings {
   readonly endpointKey: (endpointId: string) => string | null;
 }
 
+export const DEFAULT_DISPATCH_POLICY: DispatchPolicy = { retries: 2, hedging: false, sloTtftMs: null };
+
 export const DEFAULT_DISPATCH_SETTINGS: Omit<DispatchSettings, "priceOf" | "endpointKey"> = {
-  retries: 2,
+  policyOf: () => DEFAULT_DISPATCH_POLICY,
   timeouts: {
     dialMs: 2_000,
     responseHeaderMs: 30_000,
@@ -82,7 +93,7 @@ export interface DispatcherDeps {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly coordinator: Coordinator;
-  readonly fleet: Pick<Fleet, "unreachable">;
+  readonly fleet: Pick<Fleet, "unreachable" | "resolve">;
   readonly limits: Limits;
   readonly ledger: Ledger;
   readonly signer: Signer;

@@ -1,7 +1,7 @@
 import type { ReplicaDigest } from "../ports/coordinator.ts";
 import { CAPABILITY_OF_ROUTE } from "../routing/capabilities.ts";
 import type { ScrapedLoad } from "./scraped-load.ts";
-import type { StaticEndpoint } from "./settings.ts";
+import type { ModelNote, StaticEndpoint } from "./settings.ts";
 
 /** Both spellings of an address work: the origin, and the base URL that OpenAI clients take. */
 export function originOf(url: string): string {
@@ -25,6 +25,7 @@ export function endpointDigest(
   endpoint: StaticEndpoint,
   model: string,
   scraped: ScrapedEndpoint | null = null,
+  note?: ModelNote,
 ): ReplicaDigest {
   const load = scraped?.loads.get(model) ?? null;
   return {
@@ -46,8 +47,9 @@ export function endpointDigest(
     reportedAtMs: load === null ? null : (scraped?.atMs ?? null),
     freeKvCells: load === null || load.kvUse === null ? 0 : Math.round(CELLS * (1 - load.kvUse)),
     totalKvCells: load === null || load.kvUse === null ? 0 : CELLS,
-    contextLength: null,
-    capabilities: Object.values(CAPABILITY_OF_ROUTE),
+    contextLength: note?.contextLength ?? null,
+    capabilities: [...Object.values(CAPABILITY_OF_ROUTE), ...(note?.can ?? [])],
+    lacks: note?.lacks ?? [],
     saes: [],
     weight: endpoint.weight,
     priority: endpoint.priority,

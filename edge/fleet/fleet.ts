@@ -3,13 +3,14 @@ import type { AttachedSae, Report, ReportedProfile } from "../../shared/protocol
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Coordinator, ReplicaDigest } from "../ports/coordinator.ts";
 import type { AcceptedReport, Fleet, HostState, ServedModel } from "../ports/fleet.ts";
+import { carries } from "../routing/labels.ts";
 import { endpointDigest, type ScrapedEndpoint } from "./endpoint-digest.ts";
 import { hostState, isNewer, replicaDigest, type HostRecord } from "./host-record.ts";
 import { resolveName, servedModel } from "./served-models.ts";
 import { failureClass } from "./failure-class.ts";
 import type { FleetMemory } from "./fleet-memory.ts";
 import type { ScrapedLoad } from "./scraped-load.ts";
-import type { FleetSettings } from "./settings.ts";
+import type { FleetSettings, ModelNote } from "./settings.ts";
 
 export interface FleetDeps {
   readonly clock: Clock;
@@ -130,7 +131,8 @@ export class InProcessFleet implements Fleet {
 
   settling(): Promise<boolean> {
     const sinceStartMs = this.#clock.monotonicMs() - this.#beganAtMs;
-    const knowsNothing = this.#models.length === 0 && this.#hosts.size === 0;
+    const knowsNothing =
+      this.#hosts.size === 0 && [...this.#pools.values()].every(({ replicas }) => replicas.length === 0);
     return Promise.resolve(knowsNothing && sinceStartMs < this.#settings.unreachableAfterMs);
   }
 
@@ -178,8 +180,10 @@ export class InProcessFleet implements Fleet {
       const { host } = record.report;
       const away = this.#lost.has(host) || this.#unreachableUntilMs.has(host) || this.#remembered.has(host);
       for (const replica of record.report.replicas) {
+        const note = this.#noteOf(replica.model);
+        if (!carries(record.report.labels, note?.nodeSelector ?? {})) continue;
         const view = viewOf(replica.model);
-        const digest = replicaDigest(record, replica, { edge: this.#settings.edge, away });
+        const digest = replicaDigest(record, replica, { edge: this.#settings.edge, away, note });
         view.replicas.push(digest);
         view.failures.push(replica.state === "failed" && !away ? failureClass(replica.reason ?? "") : null);
         if (digest.ready && !digest.draining) view.saes.push(...replica.saes);
@@ -189,12 +193,17 @@ export class InProcessFleet implements Fleet {
     }
     for (const endpoint of this.#settings.endpoints) {
       for (const model of endpoint.models) {
+        const note = this.#noteOf(endpoint.pool ?? model);
+        if (!carries(endpoint.labels ?? {}, note?.nodeSelector ?? {})) continue;
         const view = viewOf(endpoint.pool ?? model);
-        view.replicas.push(endpointDigest(endpoint, model, this.#scraped.get(endpoint.id)));
+        view.replicas.push(endpointDigest(endpoint, model, this.#scraped.get(endpoint.id), note));
         view.failures.push(null);
         if (endpoint.pool !== null && endpoint.pool !== model) view.otherNames.add(model);
       }
     }
+    // Known by name although nothing serves it: others answer in its stead.
+    for (const [name, { fallbacks = [] }] of Object.entries(this.#settings.models))
+      if (fallbacks.length > 0) viewOf(name);
     const nowMs = this.#clock.nowMs();
     this.#pools = pools;
     this.#models = [...pools].map(([pool, view]) => {
@@ -210,10 +219,14 @@ export class InProcessFleet implements Fleet {
           silent: view.silent,
           failures: view.failures,
         },
-        this.#settings.models[pool],
+        this.#noteOf(pool),
       );
     });
     for (const pool of this.#sinceMs.keys()) if (!pools.has(pool)) this.#sinceMs.delete(pool);
+  }
+
+  #noteOf(model: string): ModelNote | undefined {
+    return Object.hasOwn(this.#settings.models, model) ? this.#settings.models[model] : undefined;
   }
 
   #shapeChanged(): boolean {
@@ -291,7 +304,7 @@ export class InProcessFleet implements Fleet {
 /** What decides whether a replica may be chosen; the rest is load. */
 function shapeOf({ replicas }: PoolView): string {
   return JSON.stringify(
-    replicas.map(({ target, ready, draining, slots, saes, capabilities }) => [
+    replicas.map(({ target, ready, draining, slots, saes, capabilities, contextLength }) => [
       target.key,
       target.epoch,
       target.url,
@@ -300,6 +313,7 @@ function shapeOf({ replicas }: PoolView): string {
       slots,
       saes,
       capabilities,
+      contextLength,
     ]),
   );
 }

@@ -1,6 +1,7 @@
 import type { Report, ReplicaReport } from "../../shared/protocol/report.ts";
 import type { HostState } from "../ports/fleet.ts";
 import type { ReplicaDigest } from "../ports/coordinator.ts";
+import type { ModelNote } from "./settings.ts";
 
 /** The newest report of one host and when it came, by our wall clock. */
 export interface HostRecord {
@@ -30,12 +31,13 @@ export interface DigestContext {
   readonly edge: string;
   /** Nothing can be sent to the host: it is lost, cannot be connected to, or is only remembered. */
   readonly away: boolean;
+  readonly note: ModelNote | undefined;
 }
 
 export function replicaDigest(
   { report, receivedAtMs }: HostRecord,
   replica: ReplicaReport,
-  { edge, away }: DigestContext,
+  { edge, away, note }: DigestContext,
 ): ReplicaDigest {
   return {
     target: {
@@ -56,8 +58,12 @@ export function replicaDigest(
     reportedAtMs: receivedAtMs,
     freeKvCells: replica.free_kv_cells,
     totalKvCells: replica.total_kv_cells,
-    contextLength: replica.context_length,
-    capabilities: replica.capabilities,
+    // 0 says nothing.
+    contextLength: replica.context_length || null,
+    // Of a replica that takes everything nothing need be said.
+    capabilities:
+      replica.capabilities.length === 0 ? [] : [...new Set([...replica.capabilities, ...(note?.can ?? [])])],
+    lacks: note?.lacks ?? [],
     saes: replica.saes.map(({ id }) => id),
     weight: 1,
     priority: 0,

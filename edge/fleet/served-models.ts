@@ -1,5 +1,6 @@
 import type { AttachedSae, ReportedProfile } from "../../shared/protocol/report.ts";
-import type { PoolDigest } from "../ports/coordinator.ts";
+import { FEATURES, hasFeature, type Abilities } from "../routing/capabilities.ts";
+import type { PoolDigest, ReplicaDigest } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
 import type { ModelNote } from "./settings.ts";
 
@@ -33,7 +34,11 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     description: note?.description ?? null,
     contextLength: contexts.length === 0 ? null : Math.min(...contexts),
     maxOutput: note?.maxOutput ?? null,
-    capabilities: [...new Set(considered.flatMap(({ capabilities }) => capabilities))].toSorted(),
+    capabilities: [...new Set(considered.flatMap(abilitiesTold))].toSorted(),
+    lacks: FEATURES.filter(
+      (feature) => considered.length > 0 && considered.every((replica) => !hasFeature(abilitiesOf(replica), feature)),
+    ),
+    fallbacks: note?.fallbacks ?? [],
     saes: [...saes.values()].toSorted((left, right) => left.layer - right.layer || (left.id < right.id ? -1 : 1)),
     profiles: [...new Map(members.profiles.map((profile) => [profile.name, profile])).values()].toSorted(
       (left, right) => (left.name < right.name ? -1 : 1),
@@ -43,6 +48,13 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     sinceMs: members.sinceMs,
   };
 }
+
+function abilitiesOf({ target, capabilities, lacks = [] }: ReplicaDigest): Abilities {
+  return { kind: target.kind, capabilities, lacks };
+}
+
+const abilitiesTold = ({ capabilities, lacks = [] }: ReplicaDigest): readonly string[] =>
+  capabilities.filter((capability) => !lacks.includes(capability));
 
 /** A name is a pool's own before it is anybody's alias. */
 export function resolveName(models: readonly ServedModel[], name: string): ServedModel | null {

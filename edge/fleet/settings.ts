@@ -1,3 +1,4 @@
+import type { Labels } from "../routing/labels.ts";
 import type { ScrapedEngine } from "./scraped-load.ts";
 
 /** A machine named by hand in the configuration: any OpenAI-compatible server. It sends no reports. */
@@ -18,6 +19,7 @@ export interface StaticEndpoint {
   readonly slots: number;
   /** Decides what its metrics are called; vLLM's names where it is not given. */
   readonly engine?: ScrapedEngine;
+  readonly labels?: Labels;
 }
 
 /** What the operator says of a model beyond what its machines report. */
@@ -26,6 +28,13 @@ export interface ModelNote {
   readonly description: string | null;
   readonly contextLength: number | null;
   readonly maxOutput: number | null;
+  /** Models that answer in its stead, in order, those of its fallbacks included. */
+  readonly fallbacks?: readonly string[];
+  /** Only machines that carry these labels serve it. */
+  readonly nodeSelector?: Labels;
+  /** Kinds of requests that the operator says it can do, or cannot, whatever its machines report. */
+  readonly can?: readonly string[];
+  readonly lacks?: readonly string[];
 }
 
 export interface FleetSettings {

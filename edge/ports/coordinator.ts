@@ -38,6 +38,8 @@ export interface ReplicaDigest {
   readonly contextLength: number | null;
   readonly capabilities: readonly string[];
   readonly saes: readonly string[];
+  /** Kinds of requests that the operator says it cannot do, whatever it reports. */
+  readonly lacks?: readonly string[];
   readonly weight: number;
   /** Lower is tried first. */
   readonly priority: number;
@@ -76,6 +78,24 @@ export interface AdmitRequest {
   readonly session: number | null;
   /** The prompt as chained hashes of its blocks; null where nothing can be reused. */
   readonly prefix: PromptPrefix | null;
+  /** What it needs beyond its route, such as `tools`. */
+  readonly features?: readonly string[];
+  readonly context?: ContextNeed;
+  /** Time to the first token that its caller was promised; null or left out: none was. */
+  readonly sloTtftMs?: number | null;
+  /**
+   * Not to wait: it is claimed at once, only while nobody waits and the pool is under a third loaded, or refused. For
+   * a second machine beside one that is slow to begin.
+   */
+  readonly hedge?: boolean;
+}
+
+/** Tokens of context for prompt and answer. */
+export interface ContextNeed {
+  /** The prompt alone has surely no fewer. */
+  readonly leastPromptTokens: number;
+  /** Estimate of the prompt and the limit of the answer. */
+  readonly expectedTokens: number;
 }
 
 /** A prompt without its text: the n-th hash stands for everything up to the end of the n-th block. */
@@ -103,9 +123,15 @@ export interface GrantReason {
     readonly replica: string;
     /** Until it would be done with this request too. */
     readonly seconds: number;
+    /** What the seconds are made of. */
+    readonly terms: { readonly load: number; readonly kv: number; readonly slo: number };
     /** Bytes of the prompt that it is believed to know. */
     readonly matchedBytes: number;
   }[];
+  /** Of the prompt that was looked at; what was matched is a share of it. */
+  readonly promptBytes: number;
+  /** What decided between those with room. */
+  readonly by: "prefix" | "session" | "score";
 }
 
 export type AdmitDecision =
@@ -116,7 +142,9 @@ export type AdmitDecision =
       readonly code: "queue_full" | "queue_timeout" | "no_replica_available" | "model_not_found";
       readonly retryAfterSeconds: number;
     }
-  | { readonly kind: "sae_not_available"; readonly available: readonly string[] };
+  | { readonly kind: "sae_not_available"; readonly available: readonly string[] }
+  /** The prompt alone is longer than the longest context of the pool. */
+  | { readonly kind: "context_exceeded"; readonly contextLength: number };
 
 export type ClaimResult =
   | "answered"
@@ -136,6 +164,8 @@ export interface SettleRequest {
   readonly busyForMs?: number;
   /** What the attempt used, where it is known: fairness and speed are measured by it. */
   readonly tokens?: UsedTokens;
+  /** Of a stream, from its claim on: what the machine is expected to take next time. */
+  readonly pace?: { readonly ttftMs: number; readonly tpotMs: number | null };
 }
 
 export interface UsedTokens {

@@ -18,6 +18,10 @@ export interface ServedModel {
   readonly readyReplicas: number;
   /** Why, in words for callers, where every replica of it has failed; null otherwise. */
   readonly failure: string | null;
+  /** Of what requests may need beyond their route, such as `tools`, what none of its replicas has. */
+  readonly lacks?: readonly string[];
+  /** Models that answer in its stead when it cannot, in this order. */
+  readonly fallbacks?: readonly string[];
   /** Unix milliseconds of the first time it was seen. */
   readonly sinceMs: number;
 }

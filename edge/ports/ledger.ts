@@ -20,7 +20,7 @@ export interface OpenedRequest {
   readonly account: string;
   readonly project: string;
   readonly keyId: string;
-  /** The model asked for, aliases resolved. */
+  /** The model that the first attempt goes to, aliases resolved. */
   readonly model: string;
   readonly band: string;
   readonly price: Price;
@@ -34,6 +34,15 @@ export interface StartedAttempt {
   readonly replica: string;
   /** Null for endpoints, which send no reports. */
   readonly epoch: number | null;
+  /** Where it went to another model than the request was opened with: what it is billed as if it answers. */
+  readonly served?: ServedAs | undefined;
+}
+
+/** A model that answers in another's stead, and its price. */
+export interface ServedAs {
+  readonly model: string;
+  readonly price: Price;
+  readonly priceVersion: number;
 }
 
 export interface TokenCounts {

@@ -21,7 +21,7 @@ export function affine(
   { session, matched }: Affinity,
   settings: RoutingSettings,
 ): readonly Candidate[] {
-  if (matched.size === 0 && session === null) return [];
+  if (!settings.policy.affinity || (matched.size === 0 && session === null)) return [];
   const usable = all.filter((candidate) => candidate.usable);
   const shares = fairShares(usable, settings);
   const balanced = free.filter((candidate) => isBalanced(candidate, usable, settings));

@@ -1,3 +1,6 @@
+import type { Pace } from "./pace.ts";
+import { DEFAULT_POLICY, type PoolPolicy } from "./policy.ts";
+
 /** A replica as a choice for one request: the fleet's report and what the pool's owner knows itself, side by side. */
 export interface Candidate {
   readonly key: string;
@@ -25,6 +28,12 @@ export interface Candidate {
   /** Empty means that it takes every kind of request. */
   readonly capabilities: readonly string[];
   readonly saes: readonly string[];
+  /** Declared by the operator to be beyond it. */
+  readonly lacks: readonly string[];
+  /** Of one request, prompt and completion together; null where nobody says. */
+  readonly contextLength: number | null;
+  /** What its streams lately took; null while too little is known. */
+  readonly pace: Pace | null;
   readonly weight: number;
   /** Lower is tried first. */
   readonly priority: number;
@@ -42,6 +51,10 @@ export interface Requirement {
   readonly saeIds: readonly string[];
   readonly needsSomeSae: boolean;
   readonly excludedReplicas: readonly string[];
+  /** Beyond its route, such as `tools` or `vision`. */
+  readonly features: readonly string[];
+  /** Tokens of context that it needs, rounded up to what a replica of the pool has; null: any will do. */
+  readonly contextLength: number | null;
 }
 
 export interface PrefixSettings {
@@ -72,6 +85,7 @@ export interface RoutingSettings {
   /** A machine gets sessions only up to this factor of its fair share of requests. */
   readonly sessionLoadFactor: number;
   readonly prefix: PrefixSettings;
+  readonly policy: PoolPolicy;
 }
 
 export const DEFAULT_ROUTING_SETTINGS: RoutingSettings = {
@@ -90,6 +104,7 @@ export const DEFAULT_ROUTING_SETTINGS: RoutingSettings = {
     balanceAbs: 32,
     balanceRel: 1.1,
   },
+  policy: DEFAULT_POLICY,
 };
 
 /** Of its slots, what a replica whose state nobody knows any more may be given: one in so many. */

@@ -1,3 +1,4 @@
+import { canDo, hasFeature } from "./capabilities.ts";
 import { isReachable, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
 
 export type Eligibility =
@@ -29,13 +30,21 @@ export function eligible(
     const available = new Set(capable.flatMap(({ kind, saes }) => (kind === "host" ? saes : [])));
     return { kind: "no_sae", available: [...available].toSorted() };
   }
-  const untried = holding.filter(({ key }) => !requirement.excludedReplicas.includes(key));
+  const roomy = withContext(holding, requirement.contextLength);
+  const untried = roomy.filter(({ key }) => !requirement.excludedReplicas.includes(key));
   if (untried.length === 0) return { kind: "all_tried" };
   return { kind: "eligible", candidates: withoutDoubtful(untried, settings, nowMs) };
 }
 
-function isCapable(candidate: Candidate, { capability }: Requirement): boolean {
-  return candidate.capabilities.length === 0 || candidate.capabilities.includes(capability);
+function isCapable(candidate: Candidate, { capability, features }: Requirement): boolean {
+  return canDo(candidate, capability) && features.every((feature) => hasFeature(candidate, feature));
+}
+
+/** Those whose context is long enough; where none is, the longest, whose engine then ends answers early. */
+function withContext(candidates: readonly Candidate[], needed: number | null): readonly Candidate[] {
+  if (needed === null) return candidates;
+  const longest = Math.max(...candidates.map(({ contextLength }) => contextLength ?? Infinity));
+  return candidates.filter(({ contextLength }) => (contextLength ?? Infinity) >= Math.min(needed, longest));
 }
 
 function holdsSaes(candidate: Candidate, { saeIds, needsSomeSae }: Requirement): boolean {

@@ -1,7 +1,7 @@
 import { affine, type Affinity, NO_AFFINITY } from "./affinity.ts";
 import { roomOf, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
 import { eligible, type Eligibility } from "./eligibility.ts";
-import { secondsOf, TYPICAL_WORK } from "./score.ts";
+import { secondsOf, TYPICAL_REQUEST, type ScoredRequest } from "./score.ts";
 
 export interface PickState {
   readonly nowMs: number;
@@ -14,12 +14,11 @@ export interface PickState {
 
 /** What speaks for one machine rather than another, beside its load. */
 export interface PickHints {
-  /** Work tokens of the request itself. */
-  readonly work: number;
+  readonly scored: ScoredRequest;
   readonly affinity: Affinity;
 }
 
-const NO_HINTS: PickHints = { work: TYPICAL_WORK, affinity: NO_AFFINITY };
+const NO_HINTS: PickHints = { scored: TYPICAL_REQUEST, affinity: NO_AFFINITY };
 
 export type NotServable =
   /** Eligible replicas exist, but none has room at the moment. */
@@ -28,6 +27,12 @@ export type NotServable =
   | { readonly kind: "none"; readonly why: Exclude<Eligibility["kind"], "eligible" | "no_sae"> };
 
 export type Pick = { readonly kind: "picked"; readonly key: string } | NotServable;
+
+export interface Choice {
+  readonly key: string;
+  /** What decided. */
+  readonly by: "prefix" | "session" | "score";
+}
 
 export type Servable = { readonly kind: "servable"; readonly free: readonly Candidate[] } | NotServable;
 
@@ -60,18 +65,21 @@ export function choose(
   candidates: readonly Candidate[],
   hints: PickHints,
   state: PickState,
-): string | null {
+): Choice | null {
   const known = affine(free, candidates, hints.affinity, state.settings);
   const scored = (known.length > 0 ? known : free).map((candidate) => ({
     key: candidate.key,
-    seconds: secondsOf(candidate, hints.work, state.settings),
+    seconds: secondsOf(candidate, hints.scored, state.settings),
   }));
   const best = Math.min(...scored.map(({ seconds }) => seconds));
   const equals = scored
     .filter(({ seconds }) => seconds <= Math.max(best * EQUAL_FACTOR, best + EQUAL_SECONDS))
     .map(({ key }) => key)
     .toSorted();
-  return equals[state.turn % equals.length] ?? null;
+  const key = equals[state.turn % equals.length];
+  if (key === undefined) return null;
+  const isTied = known.length > 0;
+  return { key, by: isTied ? (hints.affinity.matched.has(key) ? "prefix" : "session") : "score" };
 }
 
 /** Both steps for one request. */
@@ -83,6 +91,6 @@ export function pick(
 ): Pick {
   const found = servable(candidates, requirement, state);
   if (found.kind === "none") return found;
-  const key = choose(found.free, candidates, hints, state);
-  return key === null ? { kind: "none", why: "busy" } : { kind: "picked", key };
+  const choice = choose(found.free, candidates, hints, state);
+  return choice === null ? { kind: "none", why: "busy" } : { kind: "picked", key: choice.key };
 }

@@ -25,6 +25,7 @@ const startedSchema = z.object({
   backend: z.string(),
   replica: z.string(),
   epoch: z.int().nullable(),
+  served: z.object({ model: z.string(), price, priceVersion: z.int() }).optional(),
 });
 
 const endedAttemptSchema = z.object({

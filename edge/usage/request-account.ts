@@ -60,6 +60,8 @@ export function usageRowOf(account: RequestAccount): UsageRow | null {
     counts = reported;
     exactness = report.ended.exactness;
   }
+  const last = billed ?? settled.request.attempts.at(-1);
+  const { model, price, priceVersion } = (last && account.started.get(last.attempt)?.served) ?? opened;
   return {
     requestId: opened.requestId,
     clientRequestId: opened.clientRequestId,
@@ -68,16 +70,16 @@ export function usageRowOf(account: RequestAccount): UsageRow | null {
     account: opened.account,
     project: opened.project,
     keyId: opened.keyId,
-    model: opened.model,
+    model,
     backend: settled.request.backend,
     band: opened.band,
     ...counts,
     steeringHash: settled.request.steeringHash,
     outcome: settled.request.outcome,
     exactness,
-    price: opened.price,
-    priceVersion: opened.priceVersion,
-    costNanoUsd: costNanoUsd(counts, opened.price).toString(),
+    price,
+    priceVersion,
+    costNanoUsd: costNanoUsd(counts, price).toString(),
     queueMs: rounded(settled.request.queueMs),
     ttftMs: rounded(settled.request.ttftMs),
     tpotMs: settled.request.tpotMs === null ? null : Math.round(settled.request.tpotMs * 1_000) / 1_000,

@@ -1,15 +1,18 @@
 import type { VerdictCacheSettings } from "../accounts/verdict-cache.ts";
 import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings, type BandSettings } from "../admission/settings.ts";
 import { ceilingOf, type EdgeConfig } from "../config.ts";
+import { BUILT_IN_PROFILE, profileSchema, profilesWithBuiltIn, type RoutingProfile } from "../config/profiles.ts";
 import type { HttpSettings } from "../deps.ts";
-import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../dispatch/settings.ts";
+import { DEFAULT_DISPATCH_SETTINGS, type DispatchPolicy, type DispatchSettings } from "../dispatch/settings.ts";
 import type { ScrapeSettings } from "../fleet/endpoint-scraper.ts";
-import type { FleetSettings } from "../fleet/settings.ts";
+import type { FleetSettings, ModelNote } from "../fleet/settings.ts";
 import type { LimitDefaults } from "../limits/account-limits.ts";
 import type { Price } from "../ports/ledger.ts";
 import { NO_SCOPE_LIMITS, type ScopeLimits } from "../ports/limits.ts";
 import type { Principal } from "../ports/principal.ts";
 import type { StoredPrice } from "../ports/usage-store.ts";
+import { fallbackOrders } from "../routing/fallbacks.ts";
+import type { PoolPolicy } from "../routing/policy.ts";
 import { LEDGER_WAITS, type LedgerSettings } from "../usage/journaled-ledger.ts";
 
 /** How often hosts should report. */
@@ -37,7 +40,7 @@ export function httpSettings(config: EdgeConfig): HttpSettings {
   };
 }
 
-export function admissionSettings({ router, control }: EdgeConfig): AdmissionSettings {
+export function admissionSettings({ router, control, models }: EdgeConfig): AdmissionSettings {
   return {
     ...DEFAULT_ADMISSION_SETTINGS,
     staleAfterMs: router.stale_after,
@@ -60,6 +63,28 @@ export function admissionSettings({ router, control }: EdgeConfig): AdmissionSet
     noMachineTtlMs: router.admission.queue_ttl_without_replica,
     failureThreshold: router.failure_threshold,
     cooldownMs: router.cooldown,
+    policy: policyOf(router, router.default_profile, {}),
+    policies: Object.fromEntries(
+      models.map(({ name, routing_profile, slo }) => [
+        name,
+        policyOf(router, routing_profile ?? router.default_profile, slo),
+      ]),
+    ),
+  };
+}
+
+function profileOf({ profiles }: EdgeConfig["router"], name: string): RoutingProfile {
+  const all = profilesWithBuiltIn(profiles);
+  // That it exists was checked when the file was read.
+  return all[name] ?? all[BUILT_IN_PROFILE] ?? profileSchema.parse({});
+}
+
+function policyOf(router: EdgeConfig["router"], name: string, slo: EdgeConfig["models"][number]["slo"]): PoolPolicy {
+  const { load, kv, slo: sloWeight, affinity } = profileOf(router, name);
+  return {
+    weights: { load, kv, slo: sloWeight },
+    affinity,
+    slo: { ttftMs: slo.ttft_p99 ?? null, tpotMs: slo.tpot_p99 ?? null },
   };
 }
 
@@ -88,6 +113,7 @@ function bandSettings(admission: EdgeConfig["router"]["admission"]): readonly Ba
 }
 
 export function fleetSettings({ name, endpoints, models, control }: EdgeConfig): FleetSettings {
+  const orders = fallbackOrders(models);
   return {
     edge: name,
     reportEveryMs: REPORT_EVERY_MS,
@@ -103,18 +129,23 @@ export function fleetSettings({ name, endpoints, models, control }: EdgeConfig):
       priority: endpoint.priority,
       slots: endpoint.slots,
       engine: endpoint.engine,
+      labels: endpoint.labels,
     })),
-    models: Object.fromEntries(
-      models.map((model) => [
-        model.name,
-        {
-          aliases: model.aliases,
-          description: model.description ?? null,
-          contextLength: model.context_length ?? null,
-          maxOutput: model.max_output ?? null,
-        },
-      ]),
-    ),
+    models: Object.fromEntries(models.map((model) => [model.name, noteOf(model, orders.get(model.name) ?? [])])),
+  };
+}
+
+function noteOf(model: EdgeConfig["models"][number], fallbacks: readonly string[]): ModelNote {
+  const declared = Object.entries(model.capabilities);
+  return {
+    aliases: model.aliases,
+    description: model.description ?? null,
+    contextLength: model.context_length ?? null,
+    maxOutput: model.max_output ?? null,
+    fallbacks,
+    nodeSelector: model.node_selector,
+    can: declared.flatMap(([name, isSo]) => (isSo === true ? [name] : [])),
+    lacks: declared.flatMap(([name, isSo]) => (isSo === false ? [name] : [])),
   };
 }
 
@@ -128,7 +159,9 @@ export function dispatchSettings(
   config: EdgeConfig,
   options: { readonly priceVersion: number; readonly secret: (name: string) => string | undefined },
 ): DispatchSettings {
-  const { retries, timeouts, inject_usage } = config.router;
+  const { timeouts, inject_usage } = config.router;
+  const policies = new Map(config.models.map((model) => [model.name, dispatchPolicy(config, model)]));
+  const usual = dispatchPolicy(config, null);
   const keys = new Map<string, string>();
   for (const { id, api_key_env } of config.endpoints) {
     const key = api_key_env === undefined ? undefined : options.secret(api_key_env);
@@ -136,7 +169,7 @@ export function dispatchSettings(
   }
   return {
     ...DEFAULT_DISPATCH_SETTINGS,
-    retries,
+    policyOf: (model) => policies.get(model) ?? usual,
     injectUsage: inject_usage,
     withoutMachineMs: config.router.admission.queue_ttl_without_replica,
     timeouts: {
@@ -152,6 +185,11 @@ export function dispatchSettings(
     priceOf: (model) => ({ price: priceOf(config, model), priceVersion: options.priceVersion }),
     endpointKey: (id) => keys.get(id) ?? null,
   };
+}
+
+function dispatchPolicy({ router }: EdgeConfig, model: EdgeConfig["models"][number] | null): DispatchPolicy {
+  const { retries, hedging } = profileOf(router, model?.routing_profile ?? router.default_profile);
+  return { retries: retries ?? router.retries, hedging, sloTtftMs: model?.slo.ttft_p99 ?? null };
 }
 
 /** Endpoints whose `api_key_env` names a variable that is not set. */

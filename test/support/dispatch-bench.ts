@@ -52,7 +52,9 @@ export interface DispatchBenchOptions {
   readonly settings?: Partial<DispatchSettings>;
   readonly admission?: Partial<AdmissionSettings>;
   /** Told of hosts that could not be connected to; by default nobody takes one out. */
-  readonly fleet?: Pick<Fleet, "unreachable">;
+  readonly fleet?: Partial<Pick<Fleet, "unreachable" | "resolve">>;
+  /** Replicas of other models, by pool. */
+  readonly otherPools?: Readonly<Record<string, readonly ReplicaDigest[]>>;
 }
 
 /** A Dispatcher with the real Coordinator, and recorders around it. */
@@ -63,6 +65,8 @@ export async function dispatchBench(options: DispatchBenchOptions) {
     settings: { ...DEFAULT_ADMISSION_SETTINGS, ...options.admission },
   });
   await coordinator.update({ pool: "m", replicas });
+  for (const [pool, others] of Object.entries(options.otherPools ?? {}))
+    await coordinator.update({ pool, replicas: others });
   const limits = new RecordingLimits();
   const ledger = new RecordingLedger();
   const metrics = new RecordingMetrics();
@@ -70,7 +74,11 @@ export async function dispatchBench(options: DispatchBenchOptions) {
     clock,
     logger: silentLogger,
     coordinator,
-    fleet: options.fleet ?? { unreachable: () => Promise.resolve(false) },
+    fleet: {
+      unreachable: () => Promise.resolve(false),
+      resolve: () => Promise.resolve(null),
+      ...options.fleet,
+    },
     limits,
     ledger,
     signer: readableSigner,

@@ -8,8 +8,10 @@ export interface AttemptToAccount {
   readonly target: Pick<ReplicaTarget, "kind">;
   readonly result: RelayResult;
   readonly inputTokensEstimate: number;
-  /** Another attempt followed. */
+  /** Another attempt answered, or was the last to fail. */
   readonly superseded: boolean;
+  /** Another machine was faster to begin, and this one was cancelled for it. */
+  readonly lostRace: boolean;
 }
 
 const NOTHING: TokenCounts = { promptTokens: 0, cachedTokens: 0, completionTokens: 0 };
@@ -20,8 +22,8 @@ const NOTHING: TokenCounts = { promptTokens: 0, cachedTokens: 0, completionToken
  * token for every chunk with text. Nothing begun, nothing billed.
  */
 export function endedAttempt(account: AttemptToAccount): EndedAttempt {
-  const { requestId, attempt, target, result, inputTokensEstimate, superseded } = account;
-  const base = { requestId, attempt, unbilledReason: unbilledReason(result, superseded) };
+  const { requestId, attempt, target, result, inputTokensEstimate } = account;
+  const base = { requestId, attempt, unbilledReason: unbilledReason(account) };
   if (result.nothingComputed) return { ...base, counts: NOTHING, exactness: "exact", awaitReport: false };
   if (result.usage !== null) return { ...base, counts: result.usage, exactness: "exact", awaitReport: false };
   return {
@@ -34,7 +36,8 @@ export function endedAttempt(account: AttemptToAccount): EndedAttempt {
   };
 }
 
-function unbilledReason(result: RelayResult, superseded: boolean): EndedAttempt["unbilledReason"] {
+function unbilledReason({ result, superseded, lostRace }: AttemptToAccount): EndedAttempt["unbilledReason"] {
+  if (lostRace) return "hedge";
   if (superseded) return "retry";
   return result.kind === "failed" && result.tokenEvents === 0 ? "failed_before_first_token" : null;
 }

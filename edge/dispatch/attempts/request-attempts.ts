@@ -1,190 +1,84 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
-import type { AdmitDecision, Claim, GrantReason, ReplicaTarget } from "../../ports/coordinator.ts";
-import { HeldClaim } from "../held-claim.ts";
-import type { InferenceRequest } from "../inference-request.ts";
-import type { TokenBounds } from "../outgoing/bounds.ts";
-import { admitRequest, requestWeight, type RequestWeight } from "../outgoing/upstream-request.ts";
-import type { ClientAnswer } from "../relay/client-answer.ts";
 import { refusalOf } from "../relay/refusal.ts";
-import type { RelayResult } from "../relay/relay-result.ts";
-import type { RetryBudgets } from "../retry-budget.ts";
-import type { DispatcherDeps } from "../settings.ts";
-import { usedBy, type Ending, type MadeAttempt } from "./made-attempt.ts";
+import type { Ending, MadeAttempt } from "./made-attempt.ts";
+import { ModelAttempts, type ModelEnding } from "./model-attempts.ts";
+import type { ChainLink, ModelChain } from "./model-chain.ts";
 import { PoolWait } from "./pool-wait.ts";
-import { SentAttempt } from "./sent-attempt.ts";
+import type { RunContext } from "./run-context.ts";
+import type { SentAttempt } from "./sent-attempt.ts";
 
-/** Failed replicas are started again less and less often, or when the operator has mended what stands against it. */
-const FAILED_RETRY_AFTER_SECONDS = 30;
+/** What is told where a model has no machine now, and what may answer in its stead could not either. */
+const NO_MACHINE_RETRY_AFTER_SECONDS = 10;
 
-export interface RequestAttemptsOptions {
-  readonly deps: DispatcherDeps;
-  readonly retries: RetryBudgets;
-  readonly request: InferenceRequest;
-  readonly bounds: TokenBounds;
-  readonly answer: ClientAnswer;
-  /** Called before anything is sent, perhaps several times. Throws when the ledger takes no request. */
-  readonly open: () => void;
-}
+export type RequestAttemptsOptions = Pick<RunContext, "deps" | "retries" | "hedges" | "request" | "answer" | "open">;
 
-/** The attempts of one request, on one machine after another, until one answers or none may follow. */
+/** The attempts of one request, with one model after another, until one answers or none may follow. */
 export class RequestAttempts {
-  readonly #options: RequestAttemptsOptions;
-  readonly #wait: PoolWait;
-  readonly #made: MadeAttempt[] = [];
-  #weight: RequestWeight | null = null;
-  #running: SentAttempt | null = null;
-  #clientGone = false;
-  #expired = false;
-  #queueMs: number | null = null;
-  #unreachedSinceMs: number | null = null;
+  readonly #context: RunContext;
 
   constructor(options: RequestAttemptsOptions) {
     const { deps, answer, request } = options;
-    this.#options = options;
     const tellsProgress = request.progress && request.envelope.stream === true;
-    this.#wait = new PoolWait({ deps, answer, tellsProgress });
+    this.#context = {
+      ...options,
+      wait: new PoolWait({ deps, answer, tellsProgress }),
+      made: [],
+      running: new Set<SentAttempt>(),
+      state: { clientGone: false, expired: false, begun: 0, queueMs: null },
+    };
   }
 
   /** Those that have ended, in order; the one that answered, if any did, is the last. */
   get made(): readonly MadeAttempt[] {
-    return this.#made;
+    return this.#context.made;
   }
 
   /** How long it waited for its first claim; null when it never waited. */
   get queueMs(): number | null {
-    return this.#queueMs;
+    return this.#context.state.queueMs;
   }
 
   clientLeft(): void {
-    this.#clientGone = true;
-    this.#running?.cancel();
-    this.#wait.leave();
+    this.#context.state.clientGone = true;
+    for (const sent of this.#context.running) sent.cancel();
+    this.#context.wait.leave();
   }
 
   timeIsUp(): void {
-    this.#expired = true;
-    this.#running?.expire();
-    this.#wait.leave();
+    this.#context.state.expired = true;
+    for (const sent of this.#context.running) sent.expire();
+    this.#context.wait.leave();
   }
 
-  async untilAnswered(): Promise<Ending> {
-    const { request, retries, deps } = this.#options;
-    const { id, failure, pool } = request.model;
-    if (failure !== null) {
-      const message = `No replica of '${id}' works: ${failure}.`;
-      const error = new ApiError("no_replica_available", { message, retryAfterSeconds: FAILED_RETRY_AFTER_SECONDS });
-      return { outcome: "shed", refusal: refusalOf(error) };
+  /** With the model that was asked for, or those that may answer in its stead. */
+  async untilAnswered(chain: ModelChain): Promise<Ending> {
+    let told: ModelEnding | null = null;
+    for (const [place, link] of chain.entries()) {
+      const later = chain.slice(place + 1);
+      const ending = await this.#with(link, later);
+      // Of models that never got as far as a machine, the first one's reason is the one to tell.
+      const saysMore: boolean = told === null || ending.outcome !== "shed";
+      if (saysMore) told = ending;
+      if (!ending.elsewhere) return ending;
+      const [next] = later;
+      if (next !== undefined)
+        this.#context.deps.logger.info("another model is asked in its stead", {
+          request_id: this.#context.request.requestId,
+          model: link.model.id,
+          fallback: next.model.id,
+        });
     }
-    const tried: string[] = [];
-    for (;;) {
-      const attempt = this.#made.length + 1;
-      const decision = await this.#admit(attempt, tried);
-      if (decision.kind !== "claimed") return this.#notAdmitted(decision, tried);
-      const { claim } = decision;
-      if (tried.length > 0) retries.spend(pool);
-      const result = await this.#attempt(claim, attempt, decision.why ?? null);
-      if (result === null) return this.#gaveUp();
-      if (this.#clientGone && result.kind === "failed") return { outcome: "cancelled", refusal: null };
-      if (result.kind === "completed" || result.kind === "cancelled") return { outcome: result.kind, refusal: null };
-      this.#logFailure(claim.target, attempt, result);
-      // Nothing was sent and the fleet takes it out: this is a search for a machine, not another try of the request.
-      if (result.unreached && this.#mayLookOn() && (await this.#takenOut(claim.target))) continue;
-      const mayTryAgain = attempt <= deps.settings.retries && retries.allows(pool);
-      if (!result.retryable || !mayTryAgain)
-        return { outcome: result.expired ? "expired" : "failed", refusal: result.refusal };
-      tried.push(claim.target.key);
+    if (told === null) throw new Error("a chain has at least one model");
+    return told;
+  }
+
+  #with(link: ChainLink, later: readonly ChainLink[]): Promise<ModelEnding> | ModelEnding {
+    // With nothing ready and somebody else to ask, nobody waits for a machine to appear.
+    if (link.model.readyReplicas === 0 && later.some(({ model }) => model.readyReplicas > 0)) {
+      const retryAfterSeconds = NO_MACHINE_RETRY_AFTER_SECONDS;
+      const refusal = refusalOf(new ApiError("no_replica_available", { retryAfterSeconds }));
+      return { outcome: "shed", refusal, elsewhere: true };
     }
-  }
-
-  async #admit(attempt: number, tried: readonly string[]): Promise<AdmitDecision> {
-    if (this.#clientGone || this.#expired) return { kind: "cancelled" };
-    const { deps, request, bounds } = this.#options;
-    // Here, where a failure is answered: tools nested too deeply for a serialiser make it throw.
-    this.#weight ??= requestWeight(request, bounds);
-    const fromMs = deps.clock.monotonicMs();
-    try {
-      return await this.#wait.admit(admitRequest(request, this.#weight, attempt, tried));
-    } finally {
-      if (attempt === 1) this.#queueMs = deps.clock.monotonicMs() - fromMs;
-    }
-  }
-
-  /** Null: it was given up before anything was sent. The claim is released once, however this ends. */
-  async #attempt(claim: Claim, attempt: number, why: GrantReason | null): Promise<RelayResult | null> {
-    const { deps, request, answer, bounds, open } = this.#options;
-    const held = new HeldClaim(deps, request.model.pool, claim);
-    let result: RelayResult | null = null;
-    try {
-      if (this.#clientGone || this.#expired) return null;
-      this.#running = new SentAttempt({ deps, request, answer, target: claim.target, attempt, open });
-      result = await this.#running.run();
-    } finally {
-      this.#running = null;
-      const used = usedBy(result, bounds.inputTokensEstimate);
-      held.release(result?.claimResult ?? "cancelled", result?.busyForMs ?? null, used);
-    }
-    this.#made.push({ attempt, target: claim.target, result, why });
-    return result;
-  }
-
-  #mayLookOn(): boolean {
-    const { clock, settings } = this.#options.deps;
-    const nowMs = clock.monotonicMs();
-    this.#unreachedSinceMs ??= nowMs;
-    return nowMs - this.#unreachedSinceMs < settings.withoutMachineMs;
-  }
-
-  /** Whether the machine gets no work until it is heard of again. */
-  async #takenOut({ kind, backend, epoch }: ReplicaTarget): Promise<boolean> {
-    if (kind !== "host") return false;
-    const { fleet, logger } = this.#options.deps;
-    try {
-      return await fleet.unreachable(backend, epoch);
-    } catch (thrown) {
-      logger.error("the fleet could not be told of a host that is away", { host: backend }, thrown);
-      return false;
-    }
-  }
-
-  #notAdmitted(decision: Exclude<AdmitDecision, { kind: "claimed" }>, tried: readonly string[]): Ending {
-    if (decision.kind === "cancelled") return this.#gaveUp();
-    const last = this.#made.at(-1)?.result.refusal ?? null;
-    // Whoever could answer was tried: the reason is the last machine's, not that none is left.
-    if (last !== null && tried.length > 0) return { outcome: "failed", refusal: last };
-    if (decision.kind === "refused") {
-      const { code, retryAfterSeconds } = decision;
-      return { outcome: "shed", refusal: refusalOf(new ApiError(code, { retryAfterSeconds })) };
-    }
-    const { available } = decision;
-    const { id } = this.#options.request.model;
-    const message =
-      available.length === 0
-        ? `No replica of '${id}' holds an SAE.`
-        : `No replica of '${id}' holds the SAE that was asked for. Available: ${available.join(", ")}.`;
-    return {
-      outcome: "failed",
-      refusal: refusalOf(new ApiError("sae_not_available", { message, param: "steering.sae_id" })),
-    };
-  }
-
-  #gaveUp(): Ending {
-    return this.#expired && !this.#clientGone
-      ? { outcome: "expired", refusal: refusalOf(new ApiError("total_timeout")) }
-      : { outcome: "cancelled", refusal: null };
-  }
-
-  #logFailure(target: ReplicaTarget, attempt: number, result: RelayResult): void {
-    const refused = result.claimResult === "refused";
-    this.#options.deps.logger[refused ? "info" : "warn"](
-      refused ? "a machine refused a request" : "an attempt failed",
-      {
-        request_id: this.#options.request.requestId,
-        attempt,
-        backend: target.backend,
-        replica: target.replicaId,
-        code: result.refusal?.body.error.code,
-        detail: result.detail,
-      },
-    );
+    return new ModelAttempts(this.#context, link).untilAnswered();
   }
 }

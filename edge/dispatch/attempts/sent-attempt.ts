@@ -1,21 +1,19 @@
 import { ROUTE_HEADER } from "../../../shared/protocol/headers.ts";
 import type { ReplicaTarget } from "../../ports/coordinator.ts";
-import type { InferenceRequest } from "../inference-request.ts";
 import { headerText } from "../outgoing/header-text.ts";
 import { upstreamRequest } from "../outgoing/upstream-request.ts";
-import type { ClientAnswer } from "../relay/client-answer.ts";
+import type { AnswerSink } from "../relay/answer-sink.ts";
 import { Relay } from "../relay/relay.ts";
 import type { RelayResult } from "../relay/relay-result.ts";
-import type { DispatcherDeps } from "../settings.ts";
+import type { ChainLink } from "./model-chain.ts";
+import type { RunContext } from "./run-context.ts";
 
 export interface SentAttemptOptions {
-  readonly deps: DispatcherDeps;
-  readonly request: InferenceRequest;
-  readonly answer: ClientAnswer;
+  readonly context: RunContext;
+  readonly link: ChainLink;
+  readonly answer: AnswerSink;
   readonly target: ReplicaTarget;
   readonly attempt: number;
-  /** Before anything is sent: from here on the request has a row. Throws when the ledger takes none. */
-  readonly open: () => void;
 }
 
 /** One attempt on its way: signed, journaled, sent and relayed. Can be stopped from the first moment on. */
@@ -30,14 +28,14 @@ export class SentAttempt {
 
   /** Once. Rejects when the request cannot be signed or the ledger takes none; nothing was sent then. */
   async run(): Promise<RelayResult> {
-    const { deps, request, answer, target, attempt, open } = this.#options;
-    const { clock, ledger, settings, upstream } = deps;
-    const { requestId, envelope } = request;
+    const { context, link, answer, target, attempt } = this.#options;
+    const { deps } = context;
+    const request = { ...context.request, model: link.model };
+    const { clock, settings, upstream } = deps;
+    const { envelope } = request;
     const outgoing = await upstreamRequest(deps, request, target, attempt);
-    open();
-    const { backend, replicaId: replica, epoch } = target;
-    ledger.attemptStarted({ requestId, attempt, backend, replica, epoch });
-    answer.setHeaders({ [ROUTE_HEADER]: `${headerText(target.key)};attempts=${attempt}` });
+    this.#journal();
+    answer.setHeaders({ [ROUTE_HEADER]: this.#route() });
     const relay = new Relay({
       clock,
       answer,
@@ -64,5 +62,27 @@ export class SentAttempt {
   expire(): void {
     this.#stopped ??= "expired";
     this.#relay?.expire("total_timeout");
+  }
+
+  #journal(): void {
+    const { context, link, target, attempt } = this.#options;
+    const opened = context.open(link);
+    const { backend, replicaId: replica, epoch } = target;
+    const served = opened.model.id === link.model.id ? {} : { served: { model: link.model.id, ...link.priced } };
+    context.deps.ledger.attemptStarted({
+      requestId: context.request.requestId,
+      attempt,
+      backend,
+      replica,
+      epoch,
+      ...served,
+    });
+  }
+
+  /** Such as `gpu-1/r0;attempts=2`, with the model where it is not the one that was asked for. */
+  #route(): string {
+    const { context, link, target, attempt } = this.#options;
+    const model = link.model.id === context.request.model.id ? "" : `;model=${headerText(link.model.id)}`;
+    return `${headerText(target.key)};attempts=${attempt}${model}`;
   }
 }

@@ -3,11 +3,12 @@ import { activationRequestsOf } from "../../../shared/steering/activations.ts";
 import { effectiveSets } from "../../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../../ports/coordinator.ts";
 import type { UpstreamRequest } from "../../ports/upstream.ts";
-import { CAPABILITY_OF_ROUTE } from "../../routing/capabilities.ts";
+import { CAPABILITY_OF_ROUTE, featuresOf } from "../../routing/capabilities.ts";
 import { affinityOf } from "./affinity-of.ts";
 import { bodySha256 } from "./body-sha256.ts";
 import type { TokenBounds } from "./bounds.ts";
 import type { InferenceRequest } from "../inference-request.ts";
+import { contextNeed } from "./context-need.ts";
 import { editedBody } from "./request-body.ts";
 import type { DispatcherDeps } from "../settings.ts";
 
@@ -33,10 +34,18 @@ export function saeNeeds({
 const MOST_OUTPUT_EXPECTED = 1_024;
 
 /** Of the request itself; the same for each of its attempts. */
-export type RequestWeight = Pick<AdmitRequest, "inputTokens" | "outputTokens" | "session" | "prefix">;
+export type RequestWeight = Pick<
+  AdmitRequest,
+  "inputTokens" | "outputTokens" | "session" | "prefix" | "features" | "context"
+>;
 
 export function requestWeight(request: InferenceRequest, bounds: TokenBounds): RequestWeight {
+  const { envelope, bodyText, model } = request;
+  const features = featuresOf(envelope);
+  const context = contextNeed(envelope, bodyText, bounds, model);
   return {
+    ...(features.length === 0 ? {} : { features }),
+    ...(context === null ? {} : { context }),
     inputTokens: bounds.inputTokensEstimate,
     outputTokens: Math.min(bounds.outputTokensLimit ?? Infinity, bounds.outputTokensBound, MOST_OUTPUT_EXPECTED),
     ...affinityOf(request),

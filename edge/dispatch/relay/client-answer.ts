@@ -1,6 +1,7 @@
 import { SSE_HEADERS, sseComment, sseData } from "../../../shared/sse/writer.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
 import type { ResponseWriter } from "../../ports/response-writer.ts";
+import type { AnswerSink } from "./answer-sink.ts";
 import { LazyTimer } from "./lazy-timer.ts";
 import { refusalHeaders, type Refusal } from "./refusal.ts";
 
@@ -16,7 +17,7 @@ export interface ClientAnswerOptions {
  * The caller's side of one request, over all attempts: collects headers until the first byte, keeps a waiting stream
  * alive with comments, and knows how an error must be told at every stage.
  */
-export class ClientAnswer {
+export class ClientAnswer implements AnswerSink {
   readonly #writer: ResponseWriter;
   readonly #isStream: boolean;
   readonly #keepAliveMs: number;

@@ -12,7 +12,7 @@ import type {
   UpstreamHandler,
   UpstreamRequest,
 } from "../../ports/upstream.ts";
-import type { ClientAnswer } from "./client-answer.ts";
+import type { AnswerSink } from "./answer-sink.ts";
 import { LazyTimer } from "./lazy-timer.ts";
 import { refusalOf } from "./refusal.ts";
 import type { RelayResult } from "./relay-result.ts";
@@ -26,7 +26,7 @@ const LINGER_MS = 1_000;
 
 export interface RelayOptions {
   readonly clock: Clock;
-  readonly answer: ClientAnswer;
+  readonly answer: AnswerSink;
   readonly target: Pick<ReplicaTarget, "kind">;
   readonly isStream: boolean;
   readonly clientWantsUsage: boolean;
@@ -41,7 +41,7 @@ type Phase = "waiting" | "stream" | "whole" | "refusal" | "over";
  */
 export class Relay implements UpstreamHandler {
   readonly #clock: Clock;
-  readonly #answer: ClientAnswer;
+  readonly #answer: AnswerSink;
   readonly #options: RelayOptions;
   readonly #streamTap: StreamTap;
   readonly #wholeTap = new WholeTap();

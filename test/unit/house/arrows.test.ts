@@ -9,7 +9,19 @@ interface Arrow {
 /** Rooms of the edge from the inside out: a room may import its own level and any lower one. */
 const EDGE_LEVELS: readonly (readonly string[])[] = [
   ["ports"],
-  ["accounts", "limits", "admission", "fleet", "routing", "usage", "membership", "monitoring", "store", "config.ts"],
+  [
+    "accounts",
+    "limits",
+    "admission",
+    "fleet",
+    "routing",
+    "usage",
+    "membership",
+    "monitoring",
+    "store",
+    "config",
+    "config.ts",
+  ],
   ["dispatch"],
   ["http", "deps.ts"],
   ["app.ts"],

@@ -102,6 +102,23 @@ describe("the edge's configuration", () => {
     ["a model name used twice", { models: [{ name: "m" }, { name: "n", aliases: ["m"] }] }, /models\[1\].*'m'/],
     ["plain HTTP off loopback", { endpoints: [{ ...endpoint, url: "http://10.0.0.1" }] }, /plain HTTP off loopback/],
     ["the same in capitals", { endpoints: [{ ...endpoint, url: "HTTP://10.0.0.1" }] }, /plain HTTP off loopback/],
+    [
+      "fallbacks in a circle, which it names (C119)",
+      { models: [{ name: "x" }, { name: "a", fallbacks: ["bee"] }, { name: "b", aliases: ["bee"], fallbacks: ["a"] }] },
+      /models\[1\]\.fallbacks.*a -> b -> a/,
+    ],
+    ["a model that is its own alias (C119)", { models: [{ name: "a", aliases: ["a"] }] }, /models\[0\].*'a'/],
+    [
+      "a profile that is not there",
+      { models: [{ name: "m", routing_profile: "quick" }] },
+      /models\[0\].*'quick'.*balanced/,
+    ],
+    ["a default profile that is not there", { router: { default_profile: "x" } }, /router\.default_profile.*'x'/],
+    [
+      "an endpoint that is the edge itself (C119)",
+      { listen: ":9000", endpoints: [endpoint] },
+      /endpoints\[0\]\.url.*own/,
+    ],
     ["a price with a fraction", { auth: { default_price: { prompt_per_1k: 0.5 } } }, /prompt_per_1k/],
   ])("refuses %s", (_what, document, message) => {
     expect(() => read(document)).toThrow(message);
@@ -110,6 +127,11 @@ describe("the edge's configuration", () => {
   it("lets plain HTTP off loopback through where the operator says so", () => {
     const remote = { ...endpoint, url: "http://10.0.0.1", insecure: true };
     expect(read({ endpoints: [remote] }).endpoints[0]?.url).toBe("http://10.0.0.1");
+  });
+
+  it("takes another port, host or a port of its own choosing for another server", () => {
+    for (const listen of ["127.0.0.1:9001", "10.0.0.1:9000", "127.0.0.1:0"])
+      expect(read({ listen, endpoints: [endpoint] }).endpoints).toHaveLength(1);
   });
 
   it.each([

@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { inferenceClaimsSchema } from "../../../../shared/protocol/inference-token.ts";
+import { DEFAULT_DISPATCH_POLICY } from "../../../../edge/dispatch/settings.ts";
 import { errorOf, manualBench as bench, replica } from "../../../support/dispatch-bench.ts";
 import { inferenceRequest, RecordingWriter } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk } from "../../../support/scripted-exchange.ts";
@@ -148,7 +149,9 @@ describe("a streamed request", () => {
   });
 
   it("sends a comment when nothing came for long, and a later refusal is an event", async () => {
-    const { ask, exchange, clock } = await bench({ settings: { retries: 0 } });
+    const { ask, exchange, clock } = await bench({
+      settings: { policyOf: () => ({ ...DEFAULT_DISPATCH_POLICY, retries: 0 }) },
+    });
     const { writer, done } = ask({ stream: true });
     const machine = await exchange(0);
     clock.advance(15_000);

@@ -265,3 +265,49 @@ describe("an endpoint's address", () => {
     expect(originOf(url)).toBe("http://h:1");
   });
 });
+
+describe("what the operator says of models", () => {
+  const note = { aliases: [], description: null, contextLength: null, maxOutput: null };
+
+  it("keeps a model to the machines that carry its labels", async () => {
+    const { fleet, told } = bench({
+      models: { tiny: { ...note, nodeSelector: { zone: "eu" } }, small: { ...note, nodeSelector: { zone: "eu" } } },
+      endpoints: [
+        endpoint({ id: "us", models: ["small"] }),
+        endpoint({ id: "eu", models: ["small"], labels: { zone: "eu" } }),
+      ],
+    });
+    await fleet.accept(report({ labels: { zone: "us" } }));
+    expect(await fleet.resolve("tiny")).toBeNull();
+    await fleet.accept(report({ host: "gpu-2", labels: { zone: "eu", class: "big" } }));
+    expect(told.findLast(({ pool }) => pool === "tiny")?.replicas.map(({ target }) => target.backend)).toEqual([
+      "gpu-2",
+    ]);
+    expect(told.find(({ pool }) => pool === "small")?.replicas.map(({ target }) => target.backend)).toEqual(["eu"]);
+  });
+
+  it("adds to and takes from what machines say they can do", async () => {
+    const { fleet, told } = bench({
+      models: {
+        tiny: { ...note, can: ["vision"], lacks: ["embeddings"] },
+        small: { ...note, contextLength: 900, lacks: ["tools"] },
+      },
+      endpoints: [endpoint({ models: ["small"] })],
+    });
+    await fleet.accept(report({ replicas: [replicaReport({ capabilities: ["chat", "embeddings"] })] }));
+    expect(await fleet.resolve("tiny")).toMatchObject({ capabilities: ["chat", "vision"], lacks: ["tools"] });
+    expect(await fleet.resolve("small")).toMatchObject({ lacks: ["tools"], contextLength: 900 });
+    expect(told.find(({ pool }) => pool === "small")?.replicas).toMatchObject([
+      { lacks: ["tools"], contextLength: 900 },
+    ]);
+  });
+
+  it("knows a model with fallbacks by name and alias though nothing serves it, and still waits for its first host (C119)", async () => {
+    const { fleet } = bench({ models: { x: { ...note, aliases: ["ex"], fallbacks: ["tiny"] }, y: note } });
+    expect(await fleet.resolve("ex")).toMatchObject({ id: "x", readyReplicas: 0, failure: null, fallbacks: ["tiny"] });
+    expect(await fleet.resolve("y")).toBeNull();
+    expect(await fleet.settling()).toBe(true);
+    await fleet.accept(report());
+    expect(await fleet.settling()).toBe(false);
+  });
+});

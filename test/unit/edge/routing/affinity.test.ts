@@ -5,7 +5,7 @@ import { TextHash } from "../../../../edge/routing/hash.ts";
 import { choose } from "../../../../edge/routing/pick.ts";
 import { PrefixIndex } from "../../../../edge/routing/prefix-index.ts";
 import { promptPrefix } from "../../../../edge/routing/prompt-prefix.ts";
-import { secondsOf } from "../../../../edge/routing/score.ts";
+import { secondsOf, TYPICAL_REQUEST } from "../../../../edge/routing/score.ts";
 
 const settings = DEFAULT_ROUTING_SETTINGS;
 const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
@@ -23,6 +23,9 @@ const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   reportAgeMs: 0,
   capabilities: [],
   saes: [],
+  lacks: [],
+  contextLength: null,
+  pace: null,
   weight: 1,
   priority: 0,
   busyUntilMs: 0,
@@ -30,21 +33,22 @@ const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   probing: false,
   ...more,
 });
+const of = (work: number) => ({ ...TYPICAL_REQUEST, work });
 const sessionOf = (name: string): number => new TextHash().update(name).value();
 const placeOf = (session: number, all: readonly Candidate[]): string =>
   affine(all, all, { session, matched: new Map() }, settings)[0]?.key ?? "";
 
 describe("the score", () => {
   it("is seconds until a machine would be done, by its measured speed", () => {
-    expect(secondsOf(candidate("a", { ownWork: 400 }), 100, settings)).toBe(2.5);
-    expect(secondsOf(candidate("a", { ownWork: 400, workPerSecond: 100 }), 100, settings)).toBe(5);
-    expect(secondsOf(candidate("a", { ownWork: 400, weight: 2 }), 100, settings)).toBe(1.25);
-    expect(secondsOf(candidate("a", { ownWork: 400, warmth: 0.1 }), 100, settings)).toBe(25);
+    expect(secondsOf(candidate("a", { ownWork: 400 }), of(100), settings)).toBe(2.5);
+    expect(secondsOf(candidate("a", { ownWork: 400, workPerSecond: 100 }), of(100), settings)).toBe(5);
+    expect(secondsOf(candidate("a", { ownWork: 400, weight: 2 }), of(100), settings)).toBe(1.25);
+    expect(secondsOf(candidate("a", { ownWork: 400, warmth: 0.1 }), of(100), settings)).toBe(25);
   });
 
   it("grows without bound as the cells run out, and a stale report says nothing of them", () => {
     const at = (kvUse: number, more: Partial<Candidate> = {}) =>
-      secondsOf(candidate("a", { kvUse, ...more }), 0, settings);
+      secondsOf(candidate("a", { kvUse, ...more }), of(0), settings);
     expect(at(0)).toBe(0);
     expect(at(0.5)).toBeCloseTo(0.15);
     expect(at(0.9)).toBeCloseTo(1.35);
@@ -54,7 +58,9 @@ describe("the score", () => {
 
   it("sends work to the faster machine, to a cold one less, and takes small differences for noise", () => {
     const chosen = (all: readonly Candidate[]) =>
-      [0, 1].map((turn) => choose(all, all, { work: 512, affinity: NO_AFFINITY }, { nowMs: 0, turn, settings }));
+      [0, 1].map(
+        (turn) => choose(all, all, { scored: of(512), affinity: NO_AFFINITY }, { nowMs: 0, turn, settings })?.key,
+      );
     expect(chosen([candidate("a"), candidate("b", { workPerSecond: 400 })])).toEqual(["b", "b"]);
     expect(chosen([candidate("a", { ownInFlight: 2 }), candidate("b", { warmth: 0.1 })])).toEqual(["a", "a"]);
     expect(chosen([candidate("a"), candidate("b", { workPerSecond: 210 })])).toEqual(["a", "b"]);

@@ -15,6 +15,9 @@ const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   reportAgeMs: 0,
   capabilities: ["chat"],
   saes: [],
+  lacks: [],
+  contextLength: null,
+  pace: null,
   weight: 1,
   priority: 0,
   busyUntilMs: 0,
@@ -26,7 +29,14 @@ const candidate = (key: string, more: Partial<Candidate> = {}): Candidate => ({
   warmth: 1,
   ...more,
 });
-const chat: Requirement = { capability: "chat", saeIds: [], needsSomeSae: false, excludedReplicas: [] };
+const chat: Requirement = {
+  capability: "chat",
+  saeIds: [],
+  needsSomeSae: false,
+  excludedReplicas: [],
+  features: [],
+  contextLength: null,
+};
 const choose = (candidates: Candidate[], requirement: Partial<Requirement> = {}, turn = 0) =>
   pick(candidates, { ...chat, ...requirement }, { nowMs: 100_000, turn, settings });
 const picked = (key: string) => ({ kind: "picked", key });
@@ -135,6 +145,11 @@ describe("the choice of a replica", () => {
       ownWork: fc.nat(5_000),
       workPerSecond: fc.constantFrom(0, 25, 200),
       warmth: fc.constantFrom(0.1, 1),
+      lacks: fc.subarray(["chat", "tools"]),
+      contextLength: fc.option(fc.constantFrom(512, 4_096)),
+      pace: fc.option(
+        fc.record({ ttftMs: fc.nat(1_000), tpotMs: fc.option(fc.nat(50)), trust: fc.constantFrom(0.5, 1) }),
+      ),
     });
     fc.assert(
       fc.property(

@@ -106,6 +106,33 @@ describe("a request", () => {
     expect(store.attempts.get("r1.1")).toMatchObject({ endedHourMs: null, unbilledReason: null, computedPrompt: 6 });
   });
 
+  it("is billed as the model that answered in another's stead, also when the edge died before it was settled", async () => {
+    const served = {
+      model: "spare",
+      price: { promptPer1k: 7, cachedPer1k: 7, completionPer1k: 7 },
+      priceVersion: 2,
+    };
+    const first = await start();
+    first.ledger.open(opened("r1"));
+    first.ledger.attemptStarted(onHost("r1"));
+    first.ledger.attemptStarted({ ...onHost("r1", 2), served });
+    first.ledger.settle(
+      settledRequest("r1", {
+        attempts: [endedAttempt("r1", { unbilledReason: "retry" }), endedAttempt("r1", { attempt: 2 })],
+      }),
+    );
+    expect(first.settled).toMatchObject([{ costNanoUsd: 30n * 7n }]);
+    await tick();
+    expect(store.usage.get("r1")).toMatchObject({ ...served, costNanoUsd: "210" });
+
+    first.ledger.open(opened("r2"));
+    first.ledger.attemptStarted({ ...onHost("r2"), served });
+    const second = await start(first.journal.lines);
+    second.ledger.acceptReport("gpu-1", [endedRequest("r2")], []);
+    await tick();
+    expect(store.usage.get("r2")).toMatchObject({ model: "spare", priceVersion: 2 });
+  });
+
   it("is settled once", async () => {
     const { ledger, settled } = await start();
     ledger.open(opened("r1"));

@@ -50,11 +50,58 @@ describe("settings of the rooms", () => {
       ],
       noMachineTtlMs: 10_000,
     });
-    expect(settings.dispatchSettings(config, { priceVersion: 4, secret: none })).toMatchObject({
-      retries: 1,
+    const dispatch = settings.dispatchSettings(config, { priceVersion: 4, secret: none });
+    expect(dispatch.policyOf("m")).toEqual({ retries: 1, hedging: false, sloTtftMs: null });
+    expect(dispatch).toMatchObject({
       injectUsage: true,
       timeouts: { idleMs: 7_000, dialMs: 2_000, totalMs: 1_800_000 },
     });
+  });
+
+  it("give each model its profile and its promise, and others the default profile", () => {
+    const config = configOf({
+      router: {
+        default_profile: "plain",
+        profiles: { plain: { affinity: false, slo: 0, retries: 0 }, quick: { hedging: true, load: 2 } },
+      },
+      models: [
+        { name: "a", routing_profile: "quick", slo: { ttft_p99: "400ms" } },
+        { name: "b", routing_profile: "balanced", slo: { tpot_p99: "40ms" } },
+      ],
+    });
+    const { policy, policies } = settings.admissionSettings(config);
+    expect(policy).toEqual({
+      weights: { load: 1, kv: 1, slo: 0 },
+      affinity: false,
+      slo: { ttftMs: null, tpotMs: null },
+    });
+    expect(policies).toMatchObject({
+      a: { weights: { load: 2, kv: 1, slo: 1 }, affinity: true, slo: { ttftMs: 400, tpotMs: null } },
+      b: { weights: { load: 1, kv: 1, slo: 1 }, slo: { ttftMs: null, tpotMs: 40 } },
+    });
+    const { policyOf } = settings.dispatchSettings(config, { priceVersion: 4, secret: none });
+    expect(policyOf("a")).toEqual({ retries: 2, hedging: true, sloTtftMs: 400 });
+    expect(policyOf("b")).toEqual({ retries: 2, hedging: false, sloTtftMs: null });
+    expect(policyOf("unknown")).toEqual({ retries: 0, hedging: false, sloTtftMs: null });
+  });
+
+  it("tell the fleet who stands in for whom, where a model may run and what it can do", () => {
+    const config = configOf({
+      models: [
+        { name: "a", fallbacks: ["b"], node_selector: { zone: "eu" }, capabilities: { vision: true, tools: false } },
+        { name: "b", fallbacks: ["c"] },
+      ],
+      endpoints: [{ id: "e", url: "http://127.0.0.1:9", models: ["a"], labels: { zone: "eu" } }],
+    });
+    const fleet = settings.fleetSettings(config);
+    expect(fleet.models["a"]).toMatchObject({
+      fallbacks: ["b", "c"],
+      nodeSelector: { zone: "eu" },
+      can: ["vision"],
+      lacks: ["tools"],
+    });
+    expect(fleet.models["b"]).toMatchObject({ fallbacks: ["c"], nodeSelector: {}, can: [], lacks: [] });
+    expect(fleet.endpoints[0]?.labels).toEqual({ zone: "eu" });
   });
 
   it("let each band wait as the design says where nothing is said", () => {
