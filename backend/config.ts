@@ -10,6 +10,7 @@ import { LOG_LEVELS } from "../shared/logging/logger.ts";
 import { profileNameSchema } from "../shared/steering/profile.ts";
 import { steeringSchema } from "../shared/steering/steering-set.ts";
 import { hostEnvironment, SPECIAL_NAMES, STEERAGE_PREFIX } from "./host-environment.ts";
+import { DEFAULT_MONITORING, MAX_CONTEXT_TOKENS } from "./ports/watch-lists.ts";
 import { DEFAULT_MIN_EXPLAINED_VARIANCE, DEVICES, KV_CACHE_TYPES } from "./ports/engine-options.ts";
 
 const kvCacheType = z.enum(KV_CACHE_TYPES);
@@ -140,6 +141,33 @@ export const hostConfigSchema = z.strictObject({
       "Whether callers may send a `grammar` (GBNF) of their own. One can be written that keeps an engine busy for minutes: for callers you trust.",
     ),
   models: z.array(modelSchema).default([]).describe("What this host serves."),
+  monitoring: z
+    .strictObject({
+      context_text: z
+        .boolean()
+        .default(DEFAULT_MONITORING.context_text)
+        .describe("Whether events of watch lists carry the text around the token. It is the callers' text."),
+      context_tokens: z
+        .int()
+        .min(0)
+        .max(MAX_CONTEXT_TOKENS)
+        .default(DEFAULT_MONITORING.context_tokens)
+        .describe("Tokens of such text on either side, where a watch list does not say."),
+      history: z
+        .int()
+        .min(1)
+        .max(100_000)
+        .default(DEFAULT_MONITORING.history)
+        .describe("Newest events that are kept of each watch list, in memory."),
+      max_events_per_request: z
+        .int()
+        .min(1)
+        .max(100_000)
+        .default(DEFAULT_MONITORING.max_events_per_request)
+        .describe("Events of one watch list in one request; more are counted only."),
+    })
+    .prefault({})
+    .describe("Watch lists, which operators set at run time."),
   startup_timeout: duration("10m").describe(
     "Longest time an engine may take to load before it is ended and tried again.",
   ),

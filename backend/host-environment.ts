@@ -14,6 +14,8 @@ export const SPECIAL_NAMES: Readonly<Record<string, string>> = {
   tensor_split: "GGUF_TENSOR_SPLIT",
   max_pending: "MAX_PENDING_REQUESTS",
   drain_timeout: "GRACEFUL_UNLOAD_TIMEOUT",
+  "monitoring.context_tokens": "SENSING_CONTEXT_TOKENS",
+  "monitoring.max_events_per_request": "SENSING_MAX_EVENTS_PER_REQUEST",
   "logging.level": "LOG_LEVEL",
   "logging.format": "LOG_FORMAT",
 };
@@ -52,6 +54,11 @@ export function hostEnvironment(given: Readonly<Record<string, string | undefine
         "MAX_CONCURRENT_REQUESTS=1 is read as the default number of slots: steering is per request here. STEERAGE_SLOTS=1 forces one.",
       );
     } else environment[slots] = concurrent;
+  }
+  if (/^(?:true|1)$/i.test(given["CBM_FORCE_SERIAL_MONITORING"] ?? "")) {
+    warnings.push(
+      "CBM_FORCE_SERIAL_MONITORING changes nothing here: in a batch too, every activation belongs to its own request.",
+    );
   }
   return { environment, warnings };
 }

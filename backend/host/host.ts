@@ -12,6 +12,7 @@ import type { Clock } from "../../shared/time/clock.ts";
 import { type HostConfig, originOf } from "../config.ts";
 import { diskOf, mainMemory } from "../discovery/machine.ts";
 import { configuredSaes, launcherOf } from "../launchers/launcher-of.ts";
+import type { OperatorWishes } from "../ports/operator-wishes.ts";
 import { CounterDigest } from "./counter-digest.ts";
 import { EdgeKeys } from "./edge-keys.ts";
 import { EndedStore } from "./ended-store.ts";
@@ -172,15 +173,7 @@ class Host implements RunningHost {
   #makeReplicas({ runFolder, ended, changes }: ReplicaParts): void {
     const { clock, config, logger, program } = this.#deps;
     config.models.forEach((model, place) => {
-      const { attached, detached } = changes.of(model.name);
-      if (attached.length + detached.length > 0) {
-        const ids = attached.map(({ id }) => id).join(",");
-        logger.info("an operator's changes apply", {
-          replica: model.name,
-          attached: ids,
-          detached: detached.join(","),
-        });
-      }
+      tellChanges(model.name, changes.of(model.name), logger);
       const replica = new Replica({
         name: model.name,
         slots: model.slots ?? config.slots,
@@ -316,6 +309,19 @@ class Host implements RunningHost {
       this.#syncRegularly(ended);
     });
   }
+}
+
+const idsOf = (things: readonly { readonly id: string }[]): string => things.map(({ id }) => id).join(",");
+
+function tellChanges(replica: string, wishes: OperatorWishes, logger: Logger): void {
+  const { attached, detached, watch_lists: lists } = wishes;
+  if (attached.length + detached.length + lists.length === 0) return;
+  logger.info("an operator's changes apply", {
+    replica,
+    attached: idsOf(attached),
+    detached: detached.join(","),
+    watch_lists: idsOf(lists),
+  });
 }
 
 async function listen(front: Front, { address, port }: { address: string; port: number }): Promise<number> {

@@ -4,6 +4,7 @@ import { z } from "zod";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import { type AttachSae, NO_WISHES, type OperatorWishes, operatorWishesSchema } from "../ports/operator-wishes.ts";
+import type { WatchListDefinition } from "../ports/watch-lists.ts";
 
 const fileSchema = z.object({ models: z.record(z.string(), operatorWishesSchema) });
 
@@ -126,6 +127,16 @@ export function withAttached(
 export function withDetached(wishes: OperatorWishes, id: string, configured: EngineOptions["saes"]): OperatorWishes {
   const rest = without(wishes, id);
   return configured.some((sae) => sae.id === id) ? { ...rest, detached: [...rest.detached, id] } : rest;
+}
+
+/** A watch list was set, as the engine settled it. */
+export function withWatchList(wishes: OperatorWishes, list: WatchListDefinition): OperatorWishes {
+  const others = withoutWatchList(wishes, list.id);
+  return { ...others, watch_lists: [...others.watch_lists, list] };
+}
+
+export function withoutWatchList(wishes: OperatorWishes, id: string): OperatorWishes {
+  return { ...wishes, watch_lists: wishes.watch_lists.filter((list) => list.id !== id) };
 }
 
 const without = (wishes: OperatorWishes, id: string): OperatorWishes => ({

@@ -17,7 +17,15 @@ export interface OperatorQuestion {
   readonly body: Buffer;
 }
 
-const PASSED_HEADERS = ["content-type", "content-length", "cache-control", "allow", "retry-after", ERROR_SOURCE_HEADER];
+const PASSED_HEADERS = [
+  "content-type",
+  "content-length",
+  "cache-control",
+  "x-accel-buffering",
+  "allow",
+  "retry-after",
+  ERROR_SOURCE_HEADER,
+];
 
 /**
  * Puts an operator's question to an engine and passes its answer on as it is, with back-pressure. An operator who

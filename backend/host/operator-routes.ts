@@ -5,7 +5,14 @@ import { ApiError } from "../../shared/errors/api-error.ts";
 import { readBody } from "../http-answers.ts";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import { attachSaeSchema, type OperatorWishes } from "../ports/operator-wishes.ts";
-import { type OperatorChanges, withAttached, withDetached } from "./operator-changes.ts";
+import { watchListSchema } from "../ports/watch-lists.ts";
+import {
+  type OperatorChanges,
+  withAttached,
+  withDetached,
+  withoutWatchList,
+  withWatchList,
+} from "./operator-changes.ts";
 import { askEngine, type EngineAnswer, passOn, type OperatorQuestion } from "./operator-exchange.ts";
 import type { OperatorPlace } from "./operator-paths.ts";
 import type { Replica } from "./replica.ts";
@@ -23,8 +30,8 @@ const objectSchema = z.record(z.string(), z.unknown());
 const LOOPBACK = /^(?:127\.|::1$|::ffff:127\.)/;
 
 /**
- * The operator's own routes, from this machine only and with the operator's token: SAEs of a running model, its
- * tokenizer and its template.
+ * The operator's own routes, from this machine only and with the operator's token: SAEs of a running model, its watch
+ * lists, its tokenizer and its template.
  */
 export class OperatorRoutes {
   readonly #deps: OperatorDeps;
@@ -46,9 +53,10 @@ export class OperatorRoutes {
     const named = place.model === null ? null : this.#replica(place.model);
     const body = await readBody(request, this.#deps.maxBodyBytes);
     const replica = named ?? this.#replicaOf(body);
-    const question = { method, path: place.enginePath, headers: { "content-type": "application/json" }, body };
-    if (place.kind === "text") await passOn({ ...question, socketPath: socketOf(replica) }, response);
-    else await this.#change(place, replica, question, response);
+    const question = { method, path: place.enginePath + queryOf(request), headers: passedHeaders(request), body };
+    const changes = place.kind === "saes" || method === "PUT" || method === "DELETE";
+    if (changes) await this.#change(place, replica, question, response);
+    else await passOn({ ...question, socketPath: socketOf(replica) }, response);
   }
 
   /** Asks the engine for a change and, once it is made, remembers it for the engines to come. */
@@ -58,7 +66,10 @@ export class OperatorRoutes {
       const told = await askEngine({ ...question, socketPath: socketOf(replica) });
       const made = told.status === 400 && this.#knows(place, replica.name) ? detachedAnswer(place, told) : told;
       if (made.status !== 200) return { answer: made, remembered: null };
-      const wishes = this.#wishesAfter(place, replica.name, question.body);
+      const wishes =
+        place.kind === "saes"
+          ? this.#afterSae(place, replica.name, question.body)
+          : afterWatchList(place, question.method, this.#deps.changes.of(replica.name), made.body);
       return { answer: made, remembered: await changes.remember(replica.name, wishes) };
     });
     const body = remembered === null ? answer.body : withMember(answer.body, { remembered });
@@ -67,11 +78,11 @@ export class OperatorRoutes {
   }
 
   /** It was attached here once: it can be detached even where this engine could not load it. */
-  #knows({ id }: OperatorPlace, model: string): boolean {
-    return this.#deps.changes.of(model).attached.some((sae) => sae.id === id);
+  #knows({ kind, id }: OperatorPlace, model: string): boolean {
+    return kind === "saes" && this.#deps.changes.of(model).attached.some((sae) => sae.id === id);
   }
 
-  #wishesAfter({ id }: OperatorPlace, model: string, body: Buffer): OperatorWishes {
+  #afterSae({ id }: OperatorPlace, model: string, body: Buffer): OperatorWishes {
     const before = this.#deps.changes.of(model);
     const configured = this.#deps.configuredSaes(model);
     if (id !== null) return withDetached(before, id, configured);
@@ -116,6 +127,25 @@ type Question = Omit<OperatorQuestion, "socketPath">;
 function socketOf(replica: Replica): string {
   if (replica.engine !== null) return replica.engine.socketPath;
   throw new ApiError("no_replica_available", { source: "backend", retryAfterSeconds: replica.retryInSeconds() });
+}
+
+function afterWatchList({ id }: OperatorPlace, method: string, before: OperatorWishes, told: Buffer): OperatorWishes {
+  if (method === "DELETE") return withoutWatchList(before, id ?? "");
+  return withWatchList(before, watchListSchema.parse(JSON.parse(told.toString("utf8"))));
+}
+
+function queryOf({ url = "" }: IncomingMessage): string {
+  const at = url.indexOf("?");
+  return at < 0 ? "" : url.slice(at);
+}
+
+/** Those that decide what a reader of events gets. */
+function passedHeaders({ headersDistinct }: IncomingMessage): Record<string, string> {
+  const given = ["accept", "last-event-id"].flatMap((name) => {
+    const value = headersDistinct[name]?.[0];
+    return value === undefined ? [] : [[name, value]];
+  });
+  return { "content-type": "application/json", ...Object.fromEntries(given) };
 }
 
 const detachedAnswer = ({ id }: OperatorPlace, { headers }: EngineAnswer): EngineAnswer => ({

@@ -27,6 +27,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, { program, wi
       model: model.name,
       model_path: model.source ?? "",
       saes: configuredSaes(model),
+      monitoring: config.monitoring,
       profiles: [...model.profiles],
       min_explained_variance: config.min_explained_variance,
       fidelity_folder: path.join(config.data, "fidelity"),

@@ -5,7 +5,7 @@ import { type OperatorWishes, wishedSaes } from "../ports/operator-wishes.ts";
 import type { Launcher } from "../supervisor/launcher.ts";
 
 export interface NativeLauncherOptions {
-  readonly engine: Omit<EngineOptions, "socket_path" | "accounts_path">;
+  readonly engine: Omit<EngineOptions, "socket_path" | "accounts_path" | "watch_lists">;
   /** What operators have changed since, asked at every start. */
   readonly wishes: () => Promise<OperatorWishes>;
   /** The program that has the `engine` command. */
@@ -31,9 +31,11 @@ export function nativeLauncher(options: NativeLauncherOptions): Launcher {
     },
     async prepare(socketPath) {
       const file = `${socketPath}.json`;
+      const wishes = await options.wishes();
       const engineOptions: EngineOptions = {
         ...options.engine,
-        saes: wishedSaes(options.engine.saes, await options.wishes()),
+        saes: wishedSaes(options.engine.saes, wishes),
+        watch_lists: wishes.watch_lists,
         socket_path: socketPath,
         accounts_path: accountBoardPath(socketPath),
       };

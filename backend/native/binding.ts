@@ -270,6 +270,8 @@ export interface SensingPlan {
   features: Int32Array | null;
   /** Largest active features kept per row when `features` is null. */
   topK: number;
+  /** The job goes on without these rows, should it ever be uncertain whose they are. */
+  optional?: boolean;
 }
 /** Residual rows handed out whole: for tests and for ranking features. */
 export interface CapturePlan {

@@ -2,6 +2,7 @@ import { z } from "zod";
 import { profileNameSchema } from "../../shared/steering/profile.ts";
 import { steeringSchema } from "../../shared/steering/steering-set.ts";
 import { LOG_LEVELS } from "../../shared/logging/logger.ts";
+import { DEFAULT_MONITORING, monitoringOptionsSchema, watchListSchema } from "./watch-lists.ts";
 
 /** What a key-value cache cell is stored in; quantised ones need flash attention. */
 export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
@@ -42,6 +43,9 @@ export const engineOptionsSchema = z.object({
   model_path: z.string().min(1),
   /** Folders of SAEs in any format that backend/sae reads. `layer` overrides what an SAE says of itself. */
   saes: z.array(saeOptionsSchema),
+  /** What is watched from the first request on. */
+  watch_lists: z.array(watchListSchema).default([]),
+  monitoring: monitoringOptionsSchema.default(DEFAULT_MONITORING),
   /** Named steerings that requests may ask for. */
   profiles: z.array(z.object({ name: profileNameSchema, steering: steeringSchema })).default([]),
   /** An SAE below this explained variance is not served. */

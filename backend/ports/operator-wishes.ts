@@ -1,5 +1,6 @@
 import { z } from "zod";
 import { type EngineOptions, saeOptionsSchema } from "./engine-options.ts";
+import { watchListSchema } from "./watch-lists.ts";
 
 /** What operators send to attach or swap an SAE of a running engine. */
 export const attachSaeSchema = z.strictObject({
@@ -20,10 +21,11 @@ export const operatorWishesSchema = z.object({
   attached: z.array(saeOptionsSchema).default([]),
   /** Ids of configured SAEs. */
   detached: z.array(z.string()).default([]),
+  watch_lists: z.array(watchListSchema).default([]),
 });
 export type OperatorWishes = z.infer<typeof operatorWishesSchema>;
 
-export const NO_WISHES: OperatorWishes = { attached: [], detached: [] };
+export const NO_WISHES: OperatorWishes = { attached: [], detached: [], watch_lists: [] };
 
 /** The SAEs to start with: those of the configuration, without what was detached, under what was attached. */
 export function wishedSaes(configured: EngineOptions["saes"], { attached, detached }: OperatorWishes) {

@@ -153,6 +153,12 @@ export const ERRORS = {
     "The SAE does not exist or is not served here.",
     "`GET /v1/saes` lists what there is.",
   ),
+  watch_list_not_found: final(
+    404,
+    "not_found_error",
+    "There is no watch list of this name.",
+    "For operators: `GET /host/v1/models/{model}/watch-lists` lists them.",
+  ),
   model_not_found: final(
     404,
     "not_found_error",

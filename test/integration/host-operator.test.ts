@@ -2,6 +2,7 @@ import { cpSync, readFileSync, rmSync } from "node:fs";
 import path from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import { SseParser } from "../../shared/sse/parser.ts";
 import { FakeEdge } from "../support/fake-edge.ts";
 import { HostProcess, until } from "../support/host-process.ts";
 import { REPOSITORY } from "../support/source-tree.ts";
@@ -39,6 +40,7 @@ describe("a host's own port, for its operator", () => {
     await edge.stop();
   });
 
+  const killEngines = () => host.enginePids().forEach((pid) => process.kill(pid, "SIGKILL"));
   const readyCount = () => edge.lastReport?.replicas.filter(({ state }) => state === "ready").length;
   const call = (method: string, route: string, { body, token = operator }: Call = {}) =>
     fetch(`${host.url}${route}`, {
@@ -103,7 +105,6 @@ describe("a host's own port, for its operator", () => {
         .find(({ id }) => id === MODEL)
         ?.saes.map(({ id, layer }) => `${id}@${layer}`)
         .join();
-    const killEngines = () => host.enginePids().forEach((pid) => process.kill(pid, "SIGKILL"));
     const extra = () => path.join(host.folder, "extra");
 
     it("are so after an engine's end and after the host's", async () => {
@@ -147,6 +148,80 @@ describe("a host's own port, for its operator", () => {
       const forgotten = await call("DELETE", `${SAES}/extra`);
       expect(await forgotten.json()).toEqual({ id: "extra", detached: true, remembered: true });
       expect((await call("DELETE", `${SAES}/extra`)).status).toBe(400);
+    });
+  });
+
+  describe("watch lists", () => {
+    const LISTS = `/host/v1/models/${MODEL}/watch-lists`;
+    const ask = async (requestId: string) => {
+      const body = JSON.stringify({
+        model: MODEL,
+        messages: [{ role: "user", content: "Tell me about the sea and the ships." }],
+        max_tokens: 12,
+        ignore_eos: true,
+      });
+      const response = await host.request(await edge.sign({ body, requestId, replica: MODEL }), body);
+      expect(response.status).toBe(200);
+      expect(await response.text()).not.toContain("steerage");
+    };
+    const rows = async () =>
+      z.object({ rows: z.int() }).parse(await (await call("GET", `${LISTS}/sea?minutes=5`)).json()).rows;
+    const eventSchema = z.object({ sequence: z.int(), request_id: z.string(), feature: z.int(), value: z.number() });
+
+    it("are set, read and streamed by operators, without a word of the callers' text", async () => {
+      const set = await call("PUT", `${LISTS}/sea`, { body: { features: [501], threshold: 1 } });
+      expect([set.status, await set.json()]).toMatchObject([
+        200,
+        { id: "sea", sae_id: "demo-l1", features: [501], context_tokens: 16, state: "watching", remembered: true },
+      ]);
+      const stream = await call("GET", `${LISTS}/sea/events?stream=true`);
+      expect(stream.headers.get("content-type")).toContain("text/event-stream");
+      const requestId = edge.newRequestId();
+      await ask(requestId);
+      expect(await rows()).toBeGreaterThan(20);
+      const listed = await call("GET", `${LISTS}/sea/events?limit=1000`);
+      const text = await listed.text();
+      expect(text).not.toMatch(/context|token/);
+      const events = z.object({ data: z.array(eventSchema) }).parse(JSON.parse(text)).data;
+      expect(events[0]).toMatchObject({ request_id: requestId, feature: 501 });
+
+      expect((await call("DELETE", `${LISTS}/sea`)).status).toBe(200);
+      const streamed = new SseParser({ maxEventLength: 10_000 }).push(await stream.text());
+      expect(streamed.map(({ data }) => eventSchema.parse(JSON.parse(data)))).toEqual(events);
+      expect((await call("GET", `${LISTS}/sea`)).status).toBe(404);
+    });
+
+    it("go on in the next engine", async () => {
+      await call("PUT", `${LISTS}/sea`, { body: { features: [501], read_point: "pre_steering" } });
+      await call("PUT", `${LISTS}/gone`, { body: { features: [3] } });
+      await call("DELETE", `${LISTS}/gone`);
+      killEngines();
+      await until("the engines are gone", () => readyCount() === 0);
+      await until("the models are ready", () => readyCount() === 2);
+      const { data } = z.object({ data: z.array(z.unknown()) }).parse(await (await call("GET", LISTS)).json());
+      expect(data).toMatchObject([{ id: "sea", state: "watching", read_point: "pre_steering" }]);
+      expect(await rows()).toBe(0);
+      await ask(edge.newRequestId());
+      expect(await rows()).toBeGreaterThan(20);
+    });
+
+    it("are the operator's alone, and end an event stream whose reader is away", async () => {
+      for (const route of ["", "/sea", "/sea/events"]) {
+        expect((await call("GET", LISTS + route, { token: edge.token })).status).toBe(401);
+      }
+      const left = new AbortController();
+      const headers = { authorization: `Bearer ${operator}`, accept: "text/event-stream" };
+      const follow = () => fetch(`${host.url}${LISTS}/sea/events`, { headers, signal: left.signal });
+      const readers = await Promise.all(Array.from({ length: 16 }, follow));
+      expect(new Set(readers.map(({ status }) => status))).toEqual(new Set([200]));
+      expect((await follow()).status).toBe(503);
+      left.abort();
+      await until("there is room again", async () => {
+        const next = await call("GET", `${LISTS}/sea/events?stream=true`);
+        await next.body?.cancel();
+        return next.status === 200;
+      });
+      expect((await call("PUT", `${LISTS}/sea`, { body: { features: [1, 1] } })).status).toBe(400);
     });
   });
 });

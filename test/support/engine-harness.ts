@@ -19,11 +19,16 @@ export interface EngineHarness {
   /** Events as a host would read them, in order. */
   readonly events: EngineEvent[];
   post(path: string, body: unknown, init?: PostInit): Promise<Response>;
-  get(path: string, init?: { method?: string }): Promise<Response>;
+  get(path: string, init?: GetInit): Promise<Response>;
   /** Waits until an event of this kind for this request is there. */
   ended(requestId: string): Promise<Extract<EngineEvent, { type: "ended" }>>;
   /** Harmless when called again. */
   stop(): Promise<void>;
+}
+export interface GetInit {
+  readonly method?: string;
+  readonly body?: string;
+  readonly headers?: Record<string, string>;
 }
 export interface PostInit {
   readonly headers?: Record<string, string>;

@@ -14,6 +14,7 @@ import type { SaeManagement } from "../load/sae-management.ts";
 import { readEmbeddingRequest } from "../openai/embedding-request.ts";
 import type { GenerationPlan } from "../openai/generation-plan.ts";
 import { checkModelName, readRequestBody } from "../openai/request-body.ts";
+import { answerWatchCall, isWatchPath, type WatchRouteDeps } from "../monitoring/watch-routes.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
 import { answerTextTool } from "../openai/text-tools.ts";
 import { answerSaeCall } from "../saes/sae-routes.ts";
@@ -31,6 +32,7 @@ export interface EngineServerDeps {
   readonly ranker: Pick<FeatureRanker, "rank">;
   readonly saes: SaeRegistry;
   readonly management: SaeManagement;
+  readonly watch: Omit<WatchRouteDeps, "readBody">;
   readonly hub: EventHub;
   readonly logger: Logger;
   readonly maxBodyBytes: number;
@@ -76,6 +78,7 @@ export class EngineServer {
   /** After the last answer: event streams end, and connections close as soon as what was written has left. */
   async close(): Promise<void> {
     for (const stream of this.#eventStreams) stream.end();
+    this.#deps.watch.watching.close();
     const closed = new Promise<void>((resolve) => this.server.close(() => resolve()));
     for (const socket of this.#silent) socket.destroy();
     // A connection whose answer is still being written becomes idle only later.
@@ -114,6 +117,11 @@ export class EngineServer {
         this.#streamEvents(response);
       } else if (path === ENGINE_SAES_PATH || path.startsWith(`${ENGINE_SAES_PATH}/`)) {
         await this.#manageSaes(path, request, response);
+      } else if (isWatchPath(path)) {
+        await answerWatchCall(request, response, {
+          ...this.#deps.watch,
+          readBody: async (of) => readRequestBody(await readBody(of, this.#deps.maxBodyBytes)),
+        });
       } else throw new ApiError("route_not_found");
     } catch (thrown) {
       sendError(response, thrown, logger);
@@ -180,7 +188,8 @@ export class EngineServer {
 
   /** An SAE that is swapped meanwhile serves this request to its end. */
   async #generate(plan: GenerationPlan, exchange: Exchange): Promise<void> {
-    const release = this.#deps.saes.hold(saesOf(plan));
+    // What watches it is settled in the same turn, when its tasks are made.
+    const release = this.#deps.saes.hold([...saesOf(plan), ...this.#deps.watch.watching.saesInUse()]);
     try {
       await answerGeneration(plan, exchange, this.#deps.generation);
     } finally {

@@ -5,6 +5,7 @@ import { IGNORED_FIELDS_HEADER, STEERING_HEADER } from "../../../shared/protocol
 import { receiptOf, type AppliedSteering } from "../../../shared/steering/receipt.ts";
 import type { EngineLoop, TaskTicket } from "../loop/engine-loop.ts";
 import type { TaskAccount } from "../loop/generation-task.ts";
+import type { Watching } from "../monitoring/watching.ts";
 import { CHAT_NAMES, COMPLETION_NAMES, type AnswerHead, type AnswerNames } from "../openai/answer-form.ts";
 import { ignoredFieldsHeader } from "../openai/field-policy.ts";
 import { taskOf, type GenerationPlan } from "../openai/generation-plan.ts";
@@ -15,6 +16,7 @@ import { SseAnswer } from "./sse-answer.ts";
 
 export interface GenerationDeps {
   readonly loop: EngineLoop;
+  readonly watching: Pick<Watching, "begin">;
   readonly modelName: string;
   readonly tokenBytes: (token: number) => Uint8Array;
   readonly nowMs: () => number;
@@ -81,13 +83,15 @@ class GenerationAnswer {
 
   /** Throws what the loop refuses; nothing is computed then. Choices on one prompt copy it from the first of them. */
   submit(): void {
-    const { loop } = this.#deps;
+    const { loop, watching } = this.#deps;
     const { account, salt } = this.#exchange;
+    const watch = watching.begin(account.label);
     let leader: TaskTicket | null = null;
     for (const [place, choice] of this.#choices.entries()) {
-      const task = taskOf(this.#plan, choice.prompt, place, { label: account.label, salt });
+      const own = taskOf(this.#plan, choice.prompt, place, { label: account.label, salt });
+      const { task, sink } = watch(own, choice);
       if (task.countsPrompt) leader = null;
-      const ticket: TaskTicket = place === 0 ? loop.submit(task, choice) : loop.submitFurther(task, choice, leader);
+      const ticket: TaskTicket = place === 0 ? loop.submit(task, sink) : loop.submitFurther(task, sink, leader);
       this.#tickets.push(ticket);
       if (task.countsPrompt) leader = ticket;
     }

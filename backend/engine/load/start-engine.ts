@@ -19,6 +19,7 @@ import { LoadReporter } from "../events/load-reporter.ts";
 import { RateMeter } from "../events/rate-meter.ts";
 import { EngineServer } from "../http/engine-server.ts";
 import { EngineLoop } from "../loop/engine-loop.ts";
+import { Watching } from "../monitoring/watching.ts";
 import { ChatPrompter } from "../openai/chat-prompt.ts";
 import { FeatureRanker } from "../saes/feature-ranker.ts";
 import { usableProfiles } from "../profiles.ts";
@@ -139,11 +140,22 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     contextLength: size.contextLength,
     hold: (held) => saes.hold(held),
   });
+  const watching = new Watching(
+    {
+      options: options.monitoring,
+      saes: () => saes.attached,
+      layerCount: native.info.layerCount,
+      tokenBytes: (token) => native.tokenBytes(token, true),
+      clock,
+    },
+    options.watch_lists,
+  );
   const server = new EngineServer({
     model,
     ranker,
     generation: {
       loop,
+      watching,
       modelName: options.model,
       tokenBytes: (token) => native.tokenBytes(token, true),
       nowMs: () => clock.nowMs(),
@@ -152,6 +164,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     embedding: { queue, runs, modelName: options.model },
     saes,
     management,
+    watch: { watching, clock },
     hub,
     logger,
     maxBodyBytes: MAX_BODY_BYTES,

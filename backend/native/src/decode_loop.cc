@@ -301,10 +301,10 @@ void DecodeLoop::decodeRows(const std::vector<BatchRow>& rows, StepEvents& event
 
 void DecodeLoop::settle(StepEvents& events) {
   if (hook_.check().violated()) {
-    // Jobs without hooks do not depend on our row order: llama.cpp itself hands out logits by batch row.
+    // Other jobs do not depend on our row order: llama.cpp itself hands out logits by batch row.
     hook_.hooks().discard();
     for (Job* job : ownersOf(batch_.rows())) {
-      if (!job->hooks.empty()) fail(*job, ErrorCode::RowOwnershipViolation, hook_.check().violation(), events);
+      if (job->hooks.matters()) fail(*job, ErrorCode::RowOwnershipViolation, hook_.check().violation(), events);
     }
   } else {
     hook_.hooks().commit(events);

@@ -11,6 +11,11 @@ HookPlan::HookPlan(std::vector<ResidualEdit> edits, std::vector<SensingPlan> sen
   for (size_t i = 0; i < capture_.size(); i++) planOf(capture_[i].layer).capture.push_back(static_cast<int>(i));
 }
 
+bool HookPlan::matters() const {
+  const auto needed = [](const SensingPlan& plan) { return !plan.optional; };
+  return !edits_.empty() || !capture_.empty() || std::any_of(sensing_.begin(), sensing_.end(), needed);
+}
+
 LayerPlan& HookPlan::planOf(int layer) {
   for (LayerPlan& plan : layers_) {
     if (plan.layer == layer) return plan;

@@ -22,6 +22,8 @@ struct SensingPlan {
   bool subset = false;
   std::vector<int32_t> features;
   int topK = 0;
+  /// The job goes on without these rows where their owner is uncertain.
+  bool optional = false;
 };
 
 struct CapturePlan {
@@ -44,6 +46,8 @@ class HookPlan {
   HookPlan(std::vector<ResidualEdit> edits, std::vector<SensingPlan> sensing, std::vector<CapturePlan> capture);
 
   bool empty() const { return layers_.empty(); }
+  /// Whether the job's answer depends on any of it: optional sensing alone changes nothing.
+  bool matters() const;
   const std::vector<ResidualEdit>& edits() const { return edits_; }
   const std::vector<SensingPlan>& sensing() const { return sensing_; }
   const std::vector<CapturePlan>& capture() const { return capture_; }

@@ -234,6 +234,7 @@ class JobReader {
     plan.range = readRange(entry);
     plan.readPoint = readPoint(entry);
     plan.topK = entry.integer("topK", 0, INT32_MAX);
+    if (!entry.member("optional").IsUndefined()) plan.optional = entry.boolean("optional");
     plan.subset = !entry.member("features").IsNull();
     if (!plan.subset) return plan;
     plan.features = entry.integers("features");

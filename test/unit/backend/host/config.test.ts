@@ -75,6 +75,22 @@ describe("a host's configuration", () => {
     expect(read({}, { MAX_CONCURRENT_REQUESTS: "1", STEERAGE_SLOTS: "1" }).slots).toBe(1);
   });
 
+  it("reads monitoring under miLLM's names, with callers' text off, and says what serial monitoring is not needed for", () => {
+    const config = read(
+      {},
+      { SENSING_CONTEXT_TOKENS: "4", SENSING_MAX_EVENTS_PER_REQUEST: "7", CBM_FORCE_SERIAL_MONITORING: "true" },
+    );
+    expect(config.monitoring).toEqual({
+      context_text: false,
+      context_tokens: 4,
+      history: 1_000,
+      max_events_per_request: 7,
+    });
+    expect(config.warnings).toEqual([expect.stringContaining("CBM_FORCE_SERIAL_MONITORING")]);
+    expect(read({}, { CBM_FORCE_SERIAL_MONITORING: "false" }).warnings).toEqual([]);
+    expect(() => read({ monitoring: { context_tokens: 65 } })).toThrow("monitoring.context_tokens");
+  });
+
   it("takes `server` and `servers` together, and the token from the environment or a file", () => {
     const config = read(
       { server: "http://127.0.0.1:1/", servers: ["http://127.0.0.1:2"] },
