@@ -11,7 +11,12 @@ import { profileNameSchema } from "../shared/steering/profile.ts";
 import { steeringSchema } from "../shared/steering/steering-set.ts";
 import { hostEnvironment, SPECIAL_NAMES, STEERAGE_PREFIX } from "./host-environment.ts";
 import { DEFAULT_MONITORING, MAX_CONTEXT_TOKENS } from "./ports/watch-lists.ts";
-import { DEFAULT_MIN_EXPLAINED_VARIANCE, DEVICES, KV_CACHE_TYPES } from "./ports/engine-options.ts";
+import {
+  DEFAULT_MIN_EXPLAINED_VARIANCE,
+  DEVICES,
+  KV_CACHE_TYPES,
+  SPECULATIVE_METHODS,
+} from "./ports/engine-options.ts";
 
 const kvCacheType = z.enum(KV_CACHE_TYPES);
 const slots = z.int().min(1).max(256);
@@ -20,6 +25,8 @@ const gpuLayers = z.int().min(-1);
 const threads = z.int().min(0);
 const device = z.enum(DEVICES);
 const maxPending = z.int().min(0);
+const speculativeMethod = z.enum(SPECULATIVE_METHODS);
+const speculativeNumTokens = z.int().min(1).max(64);
 
 const saeSchema = z.strictObject({
   id: z.string().min(1).describe("Name by which requests steer with it."),
@@ -66,6 +73,8 @@ const modelSchema = z.strictObject({
   gpu_layers: gpuLayers.optional().describe("As above, for this model."),
   device: device.optional().describe("As above, for this model."),
   tensor_split: z.array(z.number().min(0)).optional().describe("As above, for this model."),
+  speculative_method: speculativeMethod.optional().describe("As above, for this model."),
+  speculative_num_tokens: speculativeNumTokens.optional().describe("As above, for this model."),
   sim: z
     .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
     .default({})
@@ -129,6 +138,12 @@ export const hostConfigSchema = z.strictObject({
     .array(z.number().min(0))
     .default([])
     .describe("Share of each GPU, in index order; empty divides by free memory."),
+  speculative_method: speculativeMethod
+    .default("off")
+    .describe(
+      "Guesses the next tokens of answers and verifies several in one step; answers stay the same. `prompt_lookup` copies what stood in the text before.",
+    ),
+  speculative_num_tokens: speculativeNumTokens.default(5).describe("Tokens guessed for an answer and step at most."),
   min_explained_variance: z
     .number()
     .max(1)

@@ -175,6 +175,7 @@ export class Replica {
       total_kv_cells: load?.total_kv_cells ?? 0,
       tokens_per_second: load?.tokens_per_second ?? 0,
       prefill_tokens_per_second: load?.prefill_tokens_per_second ?? 0,
+      ...(load?.speculation === undefined ? {} : { speculation: load.speculation }),
       context_length: this.#ready?.context_length ?? 0,
       capabilities: this.#ready?.capabilities ?? [],
       saes: this.#ready?.saes ?? [],

@@ -13,6 +13,12 @@ export interface LauncherDeps {
   readonly wishes: () => Promise<OperatorWishes>;
 }
 
+function speculationOf(model: ModelConfig, config: HostConfig): EngineOptions["speculation"] {
+  const method = model.speculative_method ?? config.speculative_method;
+  if (method === "off") return null;
+  return { num_tokens: model.speculative_num_tokens ?? config.speculative_num_tokens };
+}
+
 /** The launcher of a configured model, with the host's defaults where the model says nothing itself. */
 export function launcherOf(model: ModelConfig, config: HostConfig, { program, wishes }: LauncherDeps): Launcher {
   const slots = model.slots ?? config.slots;
@@ -41,6 +47,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, { program, wi
       device: model.device ?? config.device,
       gpu_layers: model.gpu_layers ?? config.gpu_layers,
       tensor_split: [...(model.tensor_split ?? config.tensor_split)],
+      speculation: speculationOf(model, config),
       log_level: config.logging.level,
       // The host reads these lines and writes them in its own format.
       log_format: "json",

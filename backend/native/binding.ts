@@ -133,8 +133,23 @@ export interface ContextOptions {
   boundsPrefill?: boolean;
   /** Where jobs that have an `accountRecord` tell how far they are. */
   accounts?: NativeAccountBoard | null;
+  /**
+   * Guesses the next tokens of running answers and verifies them in one step; the answers stay what they are without.
+   * None when left out or null. `model_unsupported` where the last cells of a sequence cannot be taken back.
+   */
+  speculation?: SpeculationOptions | null;
   /** Called once per decode step with everything that happened in it, on the JavaScript thread. */
   onStep: (events: StepEvents) => void;
+}
+
+export interface SpeculationOptions {
+  /** Drafted for an answer and step at most, 1 to 64. */
+  tokens: number;
+  /**
+   * Whether drafts are left out where steps with them gave fewer tokens a second than steps without, as in a batch that
+   * computes at its limit; true when left out. Otherwise they go along wherever a step has room.
+   */
+  whenFaster?: boolean;
 }
 
 /** The continuous-batching loop over one llama.cpp context, run by a thread of its own. */
@@ -159,6 +174,9 @@ export interface ContextCounters {
   /** Micro-batches whose token ids, positions and row counts were compared with the batch that was built. */
   readonly ownershipChecks: number;
   readonly hookCalls: number;
+  /** Drafted tokens that went through this model, and those of them that became part of an answer. */
+  readonly draftedTokens: number;
+  readonly acceptedTokens: number;
 }
 
 export interface GenerationJob {
@@ -417,4 +435,4 @@ export interface NativeEmbedder {
 }
 
 /** The version of this file that the addon must report. */
-export const NATIVE_INTERFACE_VERSION = 4;
+export const NATIVE_INTERFACE_VERSION = 5;

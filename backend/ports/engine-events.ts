@@ -1,5 +1,10 @@
 import { z } from "zod";
-import { ATTEMPT_OUTCOMES, attachedSaeSchema, reportedProfileSchema } from "../../shared/protocol/report.ts";
+import {
+  ATTEMPT_OUTCOMES,
+  attachedSaeSchema,
+  reportedProfileSchema,
+  speculationCountsSchema,
+} from "../../shared/protocol/report.ts";
 
 /** Where an engine process tells its host about itself: NDJSON, one event a line, on the engine's own socket. */
 export const ENGINE_EVENTS_PATH = "/engine/v1/events";
@@ -41,6 +46,8 @@ const loadSchema = z.object({
   total_kv_cells: count,
   tokens_per_second: z.number().min(0),
   prefill_tokens_per_second: z.number().min(0),
+  /** Since the engine's start, where it guesses tokens: those it verified, and those of them that answers took. */
+  speculation: speculationCountsSchema.optional(),
   /** What runs, so that a host whose engine dies knows what had been computed. */
   running: z.array(
     z.object({

@@ -10,6 +10,9 @@ export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
 /** Builds of the llama.cpp libraries. */
 export const DEVICES = ["cpu", "cuda", "vulkan"] as const;
 
+/** Where guesses of the next tokens come from: `prompt_lookup` copies what stood in the sequence before. */
+export const SPECULATIVE_METHODS = ["off", "prompt_lookup"] as const;
+
 /** Text beside an SAE on which its fidelity is measured. */
 export const CALIBRATION_FILE = "calibration.txt";
 /** An SAE that explains less of the model's residual stream than this share of its variance is not served. */
@@ -70,6 +73,14 @@ export const engineOptionsSchema = z.object({
   gpu_layers: z.int().min(-1),
   /** One proportion per device, or empty for llama.cpp's own choice. */
   tensor_split: z.array(z.number().min(0)),
+  /** Guesses next tokens of running answers and verifies them in one step; null does not. */
+  speculation: z
+    .object({
+      /** Guessed for an answer and step at most. */
+      num_tokens: z.int().min(1).max(64),
+    })
+    .nullable()
+    .default(null),
   log_level: z.enum(LOG_LEVELS),
   log_format: z.enum(["console", "json"]),
 });

@@ -35,6 +35,10 @@ export type AttachedSae = z.infer<typeof attachedSaeSchema>;
 export const reportedProfileSchema = z.object({ name: z.string().min(1), saes: z.array(z.string().min(1)).min(1) });
 export type ReportedProfile = z.infer<typeof reportedProfileSchema>;
 
+/** Guessed tokens since an engine's start. What answers did not take was computed and is billed to nobody. */
+export const speculationCountsSchema = z.object({ drafted: count, accepted: count });
+export type SpeculationCounts = z.infer<typeof speculationCountsSchema>;
+
 export const replicaReportSchema = z.object({
   /** Unique on its host. */
   id: z.string().min(1),
@@ -52,6 +56,8 @@ export const replicaReportSchema = z.object({
   total_kv_cells: count,
   tokens_per_second: z.number().min(0),
   prefill_tokens_per_second: z.number().min(0),
+  /** Where it guesses tokens. */
+  speculation: speculationCountsSchema.optional(),
   context_length: count,
   capabilities: z.array(z.string()),
   saes: z.array(attachedSaeSchema),

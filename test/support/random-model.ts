@@ -1,7 +1,7 @@
 import { GgufWriter } from "./gguf-writer.ts";
 
-/** Shapes of the graph that the hooks must cope with: plain, sliding window, biases, learned positions. */
-export type FixtureArchitecture = "llama" | "gemma2" | "qwen2" | "gpt2";
+/** Shapes of the graph to cope with: plain, sliding window, biases, learned positions, a recurrent state. */
+export type FixtureArchitecture = "llama" | "gemma2" | "qwen2" | "gpt2" | "mamba";
 
 export interface FixtureShape {
   readonly layers: number;
@@ -13,6 +13,9 @@ export interface FixtureShape {
   /** Sliding window in tokens, for gemma2. */
   readonly slidingWindow: number;
 }
+
+/** Of mamba: kernel of the convolution, width of the state and rank of the time step. */
+const MAMBA = { kernel: 4, state: 8, rank: 4 } as const;
 
 export const FIXTURE_SHAPE: FixtureShape = {
   layers: 3,
@@ -50,6 +53,15 @@ function writeHeader(file: GgufWriter, architecture: FixtureArchitecture, shape:
     .uint32(`${architecture}.vocab_size`, FIXTURE_VOCABULARY_SIZE);
   if (architecture === "gpt2") {
     file.float32("gpt2.attention.layer_norm_epsilon", 1e-5);
+    return;
+  }
+  if (architecture === "mamba") {
+    file
+      .float32("mamba.attention.layer_norm_rms_epsilon", 1e-5)
+      .uint32("mamba.ssm.conv_kernel", MAMBA.kernel)
+      .uint32("mamba.ssm.inner_size", 2 * shape.width)
+      .uint32("mamba.ssm.state_size", MAMBA.state)
+      .uint32("mamba.ssm.time_step_rank", MAMBA.rank);
     return;
   }
   file
@@ -110,6 +122,7 @@ class WeightWriter {
     if (architecture === "gpt2") this.#matrix("position_embd.weight", width, contextLength);
     for (let layer = 0; layer < layers; layer++) {
       if (architecture === "gpt2") this.#fusedBlock(`blk.${layer}`);
+      else if (architecture === "mamba") this.#mambaBlock(`blk.${layer}`);
       else this.#block(`blk.${layer}`, architecture);
     }
     this.#norm("output_norm", width);
@@ -156,6 +169,22 @@ class WeightWriter {
       this.#matrix(`${name}.${matrix}.weight`, inputs, outputs);
       this.#bias(`${name}.${matrix}`, outputs);
     }
+  }
+
+  #mambaBlock(name: string): void {
+    const { width } = this.#shape;
+    const inner = 2 * width;
+    this.#norm(`${name}.attn_norm`, width);
+    this.#matrix(`${name}.ssm_in.weight`, width, 2 * inner);
+    this.#matrix(`${name}.ssm_conv1d.weight`, MAMBA.kernel, inner);
+    this.#bias(`${name}.ssm_conv1d`, inner);
+    this.#matrix(`${name}.ssm_x.weight`, inner, MAMBA.rank + 2 * MAMBA.state);
+    this.#matrix(`${name}.ssm_dt.weight`, MAMBA.rank, inner);
+    this.#bias(`${name}.ssm_dt`, inner);
+    // Negative: the state decays.
+    this.#file.tensor(`${name}.ssm_a`, [MAMBA.state, inner], new Float32Array(MAMBA.state * inner).fill(-1));
+    this.#file.tensor(`${name}.ssm_d`, [inner], new Float32Array(inner).fill(1));
+    this.#matrix(`${name}.ssm_out.weight`, inner, width);
   }
 
   #matrix(name: string, inputs: number, outputs: number): void {

@@ -102,7 +102,15 @@ export class ScriptedContext implements NativeContext {
     return Promise.resolve();
   }
   counters() {
-    return { steps: 0, promptTokens: 0, completionTokens: 0, ownershipChecks: 0, hookCalls: 0 };
+    return {
+      steps: 0,
+      promptTokens: 0,
+      completionTokens: 0,
+      ownershipChecks: 0,
+      hookCalls: 0,
+      draftedTokens: 0,
+      acceptedTokens: 0,
+    };
   }
 
   #wake(): void {

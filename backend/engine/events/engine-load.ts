@@ -1,3 +1,4 @@
+import type { SpeculationCounts } from "../../../shared/protocol/report.ts";
 import type { EngineLoad } from "../../ports/engine-events.ts";
 import type { RunningTask } from "../loop/engine-loop.ts";
 
@@ -8,6 +9,8 @@ export interface LoadState {
   readonly cellCount: number;
   readonly tokensPerSecond: number;
   readonly promptTokensPerSecond: number;
+  /** Null where nothing is guessed. */
+  readonly speculation: SpeculationCounts | null;
 }
 
 /** The `load` event of one moment. Requests without an id count as load but cannot be listed. */
@@ -20,6 +23,7 @@ export function engineLoad(state: LoadState): EngineLoad {
     total_kv_cells: state.cellCount,
     tokens_per_second: rounded(state.tokensPerSecond),
     prefill_tokens_per_second: rounded(state.promptTokensPerSecond),
+    ...(state.speculation === null ? {} : { speculation: state.speculation }),
     running: [...byRequest(state.running)],
   };
 }

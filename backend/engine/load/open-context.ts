@@ -37,6 +37,7 @@ export async function openContext(
         flashAttention: options.flash_attention,
         kvType: options.kv_cache_type,
         accounts,
+        speculation: options.speculation === null ? null : { tokens: options.speculation.num_tokens },
         onStep,
       });
       return { context, size };

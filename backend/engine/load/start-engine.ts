@@ -3,8 +3,9 @@ import { ConfigError } from "../../../shared/config/read-config.ts";
 import { MAX_SEED } from "../../../shared/openai/limits.ts";
 import { randomBase62 } from "../../../shared/ids.ts";
 import type { Logger } from "../../../shared/logging/logger.ts";
+import type { SpeculationCounts } from "../../../shared/protocol/report.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
-import type { NativeAddon, NativeModel, StepEvents } from "../../native/binding.ts";
+import type { ContextCounters, NativeAddon, NativeModel, StepEvents } from "../../native/binding.ts";
 import type { EngineReady } from "../../ports/engine-events.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
 import { FidelityCheck } from "../../inspect/fidelity-check.ts";
@@ -105,6 +106,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
         cellCount: loop.cellCount,
         tokensPerSecond: rates.completion.perSecond(clock.monotonicMs()),
         promptTokensPerSecond: rates.prompt.perSecond(clock.monotonicMs()),
+        speculation: options.speculation === null ? null : speculationCounts(context.counters()),
       }),
     (load) => hub.publish(load),
   );
@@ -172,6 +174,10 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   reporter.start();
   logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
   return new RunningEngine({ server, loop, runs, queue, ranker, context, saes, native, reporter, clock, logger });
+}
+
+function speculationCounts({ draftedTokens, acceptedTokens }: ContextCounters): SpeculationCounts {
+  return { drafted: draftedTokens, accepted: acceptedTokens };
 }
 
 interface SaesTold {

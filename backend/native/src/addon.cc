@@ -15,7 +15,7 @@ namespace steerage {
 
 namespace {
 
-constexpr int kInterfaceVersion = 4;
+constexpr int kInterfaceVersion = 5;
 
 Napi::Value initialize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {

@@ -20,6 +20,8 @@ struct BatchRow {
   bool sampled;
   /// Null in the probe.
   Job* job;
+  /// A guess: the row counts only when its token is the one that was drawn before it.
+  bool draft = false;
 };
 
 class BatchBuilder {

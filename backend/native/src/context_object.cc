@@ -31,6 +31,12 @@ std::vector<float> readControlVector(const ObjectReader& options, const ModelFac
                     "options.controlVector must have " + std::to_string(expected) + " values");
 }
 
+void readSpeculation(const ObjectReader& speculation, ContextSettings& settings) {
+  constexpr int kMostDraftTokens = 64;
+  settings.draftTokens = speculation.integer("tokens", 1, kMostDraftTokens);
+  if (!speculation.member("whenFaster").IsUndefined()) settings.draftsWhenFaster = speculation.boolean("whenFaster");
+}
+
 ContextSettings readSettings(const ObjectReader& options, const ModelFacts& facts) {
   // The probe decodes this many rows.
   constexpr int kLeastBatch = 4;
@@ -47,6 +53,10 @@ ContextSettings readSettings(const ObjectReader& options, const ModelFacts& fact
   const Napi::Value accounts = options.member("accounts");
   if (!accounts.IsUndefined() && !accounts.IsNull()) {
     settings.accounts = AccountBoardObject::boardOf(accounts, "options.accounts");
+  }
+  const Napi::Value speculation = options.member("speculation");
+  if (!speculation.IsUndefined() && !speculation.IsNull()) {
+    readSpeculation(options.object("speculation"), settings);
   }
   return settings;
 }
@@ -192,6 +202,8 @@ Napi::Value ContextObject::counters(const Napi::CallbackInfo& call) {
   out.Set("completionTokens", static_cast<double>(totals.completionTokens.load()));
   out.Set("ownershipChecks", static_cast<double>(totals.ownershipChecks.load()));
   out.Set("hookCalls", static_cast<double>(totals.hookCalls.load()));
+  out.Set("draftedTokens", static_cast<double>(totals.draftedTokens.load()));
+  out.Set("acceptedTokens", static_cast<double>(totals.acceptedTokens.load()));
   return out;
 }
 

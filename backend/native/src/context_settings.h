@@ -21,6 +21,10 @@ struct ContextSettings {
   ggml_type kvType = GGML_TYPE_F16;
   /// Whether running answers keep their pace beside a prompt.
   bool boundsPrefill = true;
+  /// Tokens that may be drafted for a running answer in a step; 0 drafts none.
+  int draftTokens = 0;
+  /// Whether drafts are left out where steps with them were slower.
+  bool draftsWhenFaster = true;
   /// One direction per layer from layer 1 on, added to every row of every sequence; empty for none.
   std::vector<float> controlVector;
   /// Where jobs with an account record tell how far they are; null when nobody reads it.

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
 
 #include "js_values.h"
 #include "logprobs.h"
+#include "prompt_lookup.h"
 #include "stop_matcher.h"
 
 namespace steerage {
@@ -49,6 +52,9 @@ DecodeLoop::DecodeLoop(std::shared_ptr<ModelHandle> model, const ContextSettings
       slots_(static_cast<size_t>(settings.sequenceCount)) {
   pool_->attachTo(context_.get());
   support_ = probeHooks(context_.get(), *model_, hook_, settings.sequenceCount);
+  if (settings.draftTokens == 0) return;
+  requireWithdrawableCells(context_.get(), *model_);
+  speculation_ = std::make_unique<Speculation>(std::make_unique<PromptLookup>(), settings, model_->positionLimit());
 }
 
 DecodeLoop::~DecodeLoop() { stop(); }
@@ -165,6 +171,7 @@ void DecodeLoop::admit(std::unique_ptr<Job> job) {
   slot = std::move(job);
   slot->admission = ++admissions_;
   slot->promptInCells = reuseCells(slot->options) ? slot->options.keepTokens : 0;
+  if (speculation_) speculation_->open(*slot);
   waitingPrompts_.push_back(slot.get());
 }
 
@@ -201,12 +208,17 @@ void DecodeLoop::endEverything(std::vector<Command>& commands, StepEvents& event
 }
 
 void DecodeLoop::step(StepEvents& events) {
+  const auto planned = std::chrono::steady_clock::now();
   planBatch();
   if (batch_.rows().empty()) return;
   const auto begun = std::chrono::steady_clock::now();
-  const auto isPrompt = [](const BatchRow& row) { return !row.job->promptDone(); };
-  const int carried = static_cast<int>(batch_.rows().size());
-  const int promptRows = static_cast<int>(std::count_if(batch_.rows().begin(), batch_.rows().end(), isPrompt));
+  const auto rowsThat = [this](auto which) {
+    return static_cast<int>(std::count_if(batch_.rows().begin(), batch_.rows().end(), which));
+  };
+  const int promptRows = rowsThat([](const BatchRow& row) { return !row.job->promptDone(); });
+  const int drafts = rowsThat([](const BatchRow& row) { return row.draft; });
+  const int decoding = static_cast<int>(batch_.rows().size()) - promptRows - drafts;
+  const uint64_t sampledBefore = counters_.completionTokens;
   try {
     decodeBatch(events);
   } catch (...) {
@@ -217,8 +229,13 @@ void DecodeLoop::step(StepEvents& events) {
       if (!job->finished) fail(*job, error.code(), error.what(), events);
     }
   }
-  prefill_.record(carried - promptRows, promptRows,
-                  std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
+  const auto ended = std::chrono::steady_clock::now();
+  const auto secondsSince = [ended](auto moment) { return std::chrono::duration<double>(ended - moment).count(); };
+  if (drafts == 0) prefill_.record(decoding, promptRows, secondsSince(begun));
+  if (speculation_ && promptRows == 0) {
+    const auto sampled = static_cast<int>(counters_.completionTokens - sampledBefore);
+    speculation_->record(decoding, drafts, sampled, secondsSince(planned));
+  }
   counters_.steps++;
   counters_.ownershipChecks = hook_.check().checkedMicroBatches();
   counters_.hookCalls = hook_.hookCalls();
@@ -226,20 +243,39 @@ void DecodeLoop::step(StepEvents& events) {
 
 void DecodeLoop::planBatch() {
   batch_.clear();
-  // Ascending sequence ids: should llama.cpp ever regroup rows by sequence, single rows keep their order even then.
+  const auto decodes = [](const auto& slot) { return slot && slot->sampledTokens > 0; };
+  const auto decoding = static_cast<int>(std::count_if(slots_.begin(), slots_.end(), decodes));
+  const int room = batch_.room() - decoding;
+  const int waiting = std::max(1, static_cast<int>(waitingPrompts_.size()));
+  const int budget = settings_.boundsPrefill ? prefill_.rows(decoding, waiting, room) : room;
+  // Drafts take what prompts leave.
+  if (speculation_) speculation_->propose(slots_, decoding, budget - promptRowsLeft());
+  // Ascending sequence ids: should llama.cpp ever regroup rows by sequence, they keep their order even then.
   for (const auto& slot : slots_) {
-    if (!slot || slot->sampledTokens == 0) continue;
-    batch_.add({slot->lastToken, slot->nextPosition(), slot->options.sequenceId, true, true, slot.get()});
+    if (decodes(slot)) addDecodeRows(*slot);
   }
-  const int decoding = static_cast<int>(batch_.rows().size());
-  const int waiting = static_cast<int>(waitingPrompts_.size());
-  const int promptRows = settings_.boundsPrefill ? prefill_.rows(decoding, waiting, batch_.room()) : batch_.room();
-  const int mostRows = decoding + promptRows;
+  const int mostRows = decoding + budget;
   for (Job* job : waitingPrompts_) {
-    const int budget = mostRows - static_cast<int>(batch_.rows().size());
-    if (budget == 0) break;
-    addPromptRows(*job, budget);
+    const int left = mostRows - static_cast<int>(batch_.rows().size());
+    if (left == 0) break;
+    addPromptRows(*job, left);
   }
+}
+
+/// The answer's last token, and what is drafted behind it.
+void DecodeLoop::addDecodeRows(Job& job) {
+  int position = job.nextPosition();
+  batch_.add({job.lastToken, position, job.options.sequenceId, true, true, &job});
+  if (!job.drafts) return;
+  for (const int32_t token : job.drafts->proposed) {
+    batch_.add({token, ++position, job.options.sequenceId, true, true, &job, true});
+  }
+}
+
+int DecodeLoop::promptRowsLeft() const {
+  int rows = 0;
+  for (const Job* job : waitingPrompts_) rows += static_cast<int>(job->options.tokens.size()) - job->promptInCells;
+  return rows;
 }
 
 void DecodeLoop::addPromptRows(Job& job, int budget) {
@@ -277,6 +313,14 @@ void DecodeLoop::recover(int status, const std::vector<BatchRow>& rows, StepEven
     const auto first = std::find_if(rows.begin(), rows.end(), [job](const BatchRow& row) { return row.job == job; });
     llama_memory_seq_rm(memory(), job->options.sequenceId, first->position, -1);
   }
+  const auto isDraft = [](const BatchRow& row) { return row.draft; };
+  if (std::any_of(rows.begin(), rows.end(), isDraft)) {
+    // Nobody may lose anything by a guess.
+    std::vector<BatchRow> sure;
+    std::copy_if(rows.begin(), rows.end(), std::back_inserter(sure), std::not_fn(isDraft));
+    decodeRows(sure, events);
+    return;
+  }
   const std::string reason =
       status == kNoFreeCells ? "no free cells are left" : "llama_decode failed with " + std::to_string(status);
   if (owners.size() == 1) {
@@ -306,15 +350,14 @@ void DecodeLoop::settle(StepEvents& events) {
     for (Job* job : ownersOf(batch_.rows())) {
       if (job->hooks.matters()) fail(*job, ErrorCode::RowOwnershipViolation, hook_.check().violation(), events);
     }
-  } else {
-    hook_.hooks().commit(events);
   }
 
   const std::vector<BatchRow>& rows = batch_.rows();
   for (size_t place = 0; place < rows.size(); place++) {
     const BatchRow& row = rows[place];
     Job& job = *row.job;
-    if (job.finished) continue;
+    if (job.finished || !job.owns(row)) continue;
+    hook_.hooks().accept(static_cast<int>(place));
     if (row.position < static_cast<int>(job.options.tokens.size())) {
       job.promptInCells++;
       job.countPromptToken();
@@ -325,9 +368,20 @@ void DecodeLoop::settle(StepEvents& events) {
     if (job.options.promptLogprobs) tellPromptToken(static_cast<int>(place), row, events);
     if (row.sampled && !job.finished) sampleRow(static_cast<int>(place), job, events);
   }
+  if (speculation_) withdrawDrafts(events);
+  hook_.hooks().commit(events);
   waitingPrompts_.erase(std::remove_if(waitingPrompts_.begin(), waitingPrompts_.end(),
                                        [](const Job* job) { return job->finished || job->promptDone(); }),
                         waitingPrompts_.end());
+}
+
+void DecodeLoop::withdrawDrafts(StepEvents& events) {
+  const DraftsSettled settled = speculation_->settle(batch_.rows(), hook_.hooks(), memory());
+  counters_.draftedTokens += static_cast<uint64_t>(settled.drafted);
+  counters_.acceptedTokens += static_cast<uint64_t>(settled.accepted);
+  for (Job* job : settled.stuck) {
+    if (!job->finished) fail(*job, ErrorCode::Internal, "rejected drafts could not be taken out of the cache", events);
+  }
 }
 
 /// The row at position p gives the chances of the prompt token at p + 1; the first one has none.
@@ -378,6 +432,7 @@ void DecodeLoop::sampleRow(int place, Job& job, StepEvents& events) {
 void DecodeLoop::afterToken(Job& job, int32_t token, size_t textStart, StepEvents& events) {
   job.lastToken = token;
   job.countSampledToken();
+  if (job.drafts) job.drafts->tokens.push_back(token);
   counters_.completionTokens++;
   const auto stop = job.stops->feed(events.text.data() + textStart, events.text.size() - textStart);
   // A grammar that is through allows nothing further, so it ends even a job that ignores the end.

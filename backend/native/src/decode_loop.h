@@ -19,6 +19,7 @@
 #include "model_handle.h"
 #include "prefill_budget.h"
 #include "sampler_chain.h"
+#include "speculation.h"
 #include "step_events.h"
 #include "thread_pool.h"
 
@@ -30,6 +31,9 @@ struct LoopCounters {
   std::atomic<uint64_t> completionTokens{0};
   std::atomic<uint64_t> ownershipChecks{0};
   std::atomic<uint64_t> hookCalls{0};
+  /// Rows of drafts that the main model computed, and those of them that became part of an answer.
+  std::atomic<uint64_t> draftedTokens{0};
+  std::atomic<uint64_t> acceptedTokens{0};
 };
 
 class DecodeLoop {
@@ -75,11 +79,14 @@ class DecodeLoop {
 
   void step(StepEvents& events);
   void planBatch();
+  void addDecodeRows(Job& job);
+  int promptRowsLeft() const;
   void addPromptRows(Job& job, int budget);
   void decodeBatch(StepEvents& events);
   void recover(int status, const std::vector<BatchRow>& rows, StepEvents& events);
   void decodeRows(const std::vector<BatchRow>& rows, StepEvents& events);
   void settle(StepEvents& events);
+  void withdrawDrafts(StepEvents& events);
   void sampleRow(int place, Job& job, StepEvents& events);
   void tellPromptToken(int place, const BatchRow& row, StepEvents& events);
   void afterToken(Job& job, int32_t token, size_t textStart, StepEvents& events);
@@ -116,6 +123,8 @@ class DecodeLoop {
   // Decode thread only.
   BatchBuilder batch_;
   PrefillBudget prefill_;
+  /// Null where nothing is drafted.
+  std::unique_ptr<Speculation> speculation_;
   std::vector<std::unique_ptr<Job>> slots_;
   std::vector<Job*> waitingPrompts_;
   std::vector<std::unique_ptr<Job>> ended_;

@@ -30,6 +30,8 @@ void HookSet::begin(const BatchBuilder& batch) {
   std::fill(wanted_.begin(), wanted_.end(), false);
   sensed_.clear();
   captured_.clear();
+  if (edited_.size() < batch.rows().size()) edited_.resize(batch.rows().size());
+  for (std::vector<int>& edits : edited_) edits.clear();
   for (const BatchRow& row : batch.rows()) {
     if (row.job == nullptr) continue;
     for (const LayerPlan& plan : row.job->hooks.layers()) {
@@ -53,19 +55,20 @@ void HookSet::apply(ggml_tensor* tensor, int layer, const std::vector<int>& rowA
     const LayerPlan* plan = owner.job->hooks.at(layer);
     if (plan == nullptr || !owner.job->hooks.touches(*plan, owner.position)) continue;
     if (inHostMemory) {
-      applyToRow(static_cast<float*>(tensor->data) + r * width, owner, *plan);
+      applyToRow(static_cast<float*>(tensor->data) + r * width, rowAt[r], *plan);
       continue;
     }
     staging_.resize(width);
     ggml_backend_tensor_get(tensor, staging_.data(), r * width * sizeof(float), width * sizeof(float));
-    applyToRow(staging_.data(), owner, *plan);
+    applyToRow(staging_.data(), rowAt[r], *plan);
     if (!plan->edits.empty()) {
       ggml_backend_tensor_set(tensor, staging_.data(), r * width * sizeof(float), width * sizeof(float));
     }
   }
 }
 
-void HookSet::applyToRow(float* row, const BatchRow& owner, const LayerPlan& plan) {
+void HookSet::applyToRow(float* row, int place, const LayerPlan& plan) {
+  const BatchRow& owner = batch_->rows()[static_cast<size_t>(place)];
   Job& job = *owner.job;
   const auto read = [&](ReadPoint point) {
     for (const int place : plan.sensing) {
@@ -78,11 +81,13 @@ void HookSet::applyToRow(float* row, const BatchRow& owner, const LayerPlan& pla
     }
   };
   read(ReadPoint::PreSteering);
-  edit(row, owner, plan);
+  edit(row, place, plan);
   read(ReadPoint::PostSteering);
 }
 
-void HookSet::edit(float* row, const BatchRow& owner, const LayerPlan& plan) {
+void HookSet::edit(float* row, int batchPlace, const LayerPlan& plan) {
+  const BatchRow& owner = batch_->rows()[static_cast<size_t>(batchPlace)];
+  std::vector<int>& edited = edited_[static_cast<size_t>(batchPlace)];
   Job& job = *owner.job;
   const auto width = static_cast<size_t>(width_);
   const auto editAt = [&job](int place) -> const ResidualEdit& { return job.hooks.edits()[static_cast<size_t>(place)]; };
@@ -90,7 +95,7 @@ void HookSet::edit(float* row, const BatchRow& owner, const LayerPlan& plan) {
     const int place = plan.edits.front();
     if (!editAt(place).reaches(owner.position, owner.token)) return;
     addInto(row, editAt(place).vector.data(), width);
-    job.editedThisStep[static_cast<size_t>(place)]++;
+    edited.push_back(place);
     return;
   }
   delta_.assign(width, 0.0f);
@@ -99,7 +104,7 @@ void HookSet::edit(float* row, const BatchRow& owner, const LayerPlan& plan) {
     const ResidualEdit& edit = editAt(place);
     if (!edit.reaches(owner.position, owner.token)) continue;
     if (!arithmetic_.addChange(edit, row, width, delta_.data())) continue;
-    job.editedThisStep[static_cast<size_t>(place)]++;
+    edited.push_back(place);
     changed = true;
   }
   if (changed) addInto(row, delta_.data(), width);
@@ -129,27 +134,52 @@ void HookSet::capture(const float* row, const BatchRow& owner, int planIndex) {
   entry.rows.insert(entry.rows.end(), row, row + width_);
 }
 
-void HookSet::commit(StepEvents& events) {
-  for (SensedRows& entry : sensed_) events.sensed.push_back(std::move(entry));
-  for (CapturedRows& entry : captured_) events.captured.push_back(std::move(entry));
-  sensed_.clear();
-  captured_.clear();
+void HookSet::accept(int place) {
   if (!wantsAny_) return;
-  for (const BatchRow& row : batch_->rows()) {
-    std::vector<int32_t>& step = row.job->editedThisStep;
-    for (size_t i = 0; i < step.size(); i++) {
-      row.job->editedRows[i] += step[i];
-      step[i] = 0;
+  std::vector<int32_t>& rows = batch_->rows()[static_cast<size_t>(place)].job->editedRows;
+  for (const int edit : edited_[static_cast<size_t>(place)]) rows[static_cast<size_t>(edit)]++;
+}
+
+void HookSet::reject(int jobId, int fromPosition) {
+  // Rows of one job stand in ascending order, so what goes is always the end.
+  const auto outdated = [fromPosition](const auto& entry) {
+    return !entry.positions.empty() && entry.positions.back() >= fromPosition;
+  };
+  for (SensedRows& entry : sensed_) {
+    if (entry.jobId != jobId) continue;
+    while (outdated(entry)) {
+      const size_t pairs = entry.indices.size() - static_cast<size_t>(entry.counts.back());
+      entry.indices.resize(pairs);
+      entry.values.resize(pairs);
+      entry.counts.pop_back();
+      entry.tokens.pop_back();
+      entry.positions.pop_back();
     }
   }
+  for (CapturedRows& entry : captured_) {
+    if (entry.jobId != jobId) continue;
+    while (outdated(entry)) {
+      entry.rows.resize(entry.rows.size() - static_cast<size_t>(width_));
+      entry.positions.pop_back();
+    }
+  }
+}
+
+void HookSet::commit(StepEvents& events) {
+  for (SensedRows& entry : sensed_) {
+    if (!entry.positions.empty()) events.sensed.push_back(std::move(entry));
+  }
+  for (CapturedRows& entry : captured_) {
+    if (!entry.positions.empty()) events.captured.push_back(std::move(entry));
+  }
+  sensed_.clear();
+  captured_.clear();
 }
 
 void HookSet::discard() {
   sensed_.clear();
   captured_.clear();
-  for (const BatchRow& row : batch_->rows()) {
-    if (row.job != nullptr) std::fill(row.job->editedThisStep.begin(), row.job->editedThisStep.end(), 0);
-  }
+  for (std::vector<int>& edits : edited_) edits.clear();
 }
 
 }  // namespace steerage

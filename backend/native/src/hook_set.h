@@ -28,15 +28,19 @@ class HookSet {
   /// Applies the plans to `rowCount` rows of the hooked tensor. Row r is batch row `rowAt[r]`.
   void apply(ggml_tensor* tensor, int layer, const std::vector<int>& rowAt);
 
-  /// The step succeeded: moves the findings to the events and the counts to the jobs.
+  /// The row at this place of the batch holds a token of its job, so its edits count.
+  void accept(int place);
+  /// The job's rows from this position on were drafts that did not come true: what was read of them is forgotten.
+  void reject(int jobId, int fromPosition);
+  /// The step succeeded: moves the findings to the events.
   void commit(StepEvents& events);
   /// The step failed: forgets findings and counts.
   void discard();
 
  private:
-  void applyToRow(float* row, const BatchRow& owner, const LayerPlan& plan);
+  void applyToRow(float* row, int place, const LayerPlan& plan);
   /// Changes the row by the sum of its edits, each computed from the row as it came.
-  void edit(float* row, const BatchRow& owner, const LayerPlan& plan);
+  void edit(float* row, int place, const LayerPlan& plan);
   void sense(const float* row, const BatchRow& owner, int planIndex);
   void capture(const float* row, const BatchRow& owner, int planIndex);
 
@@ -44,6 +48,8 @@ class HookSet {
   const BatchBuilder* batch_ = nullptr;
   std::vector<bool> wanted_;
   bool wantsAny_ = false;
+  /// By place in the batch: the edits that changed the row, as places in the job's list.
+  std::vector<std::vector<int>> edited_;
   std::vector<SensedRows> sensed_;
   std::vector<CapturedRows> captured_;
   std::vector<float> staging_;

@@ -1,6 +1,7 @@
 #include "job.h"
 
 #include "sampler_chain.h"
+#include "speculation.h"
 #include "stop_matcher.h"
 
 namespace steerage {
@@ -9,8 +10,7 @@ Job::Job(JobOptions jobOptions, HookPlan jobHooks)
     : options(std::move(jobOptions)),
       hooks(std::move(jobHooks)),
       stops(std::make_unique<StopMatcher>(options.stopStrings)),
-      editedRows(hooks.edits().size(), 0),
-      editedThisStep(hooks.edits().size(), 0) {}
+      editedRows(hooks.edits().size(), 0) {}
 
 Job::~Job() = default;
 

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "account_board.h"
+#include "batch_builder.h"
 #include "hook_plan.h"
 
 namespace steerage {
 
 class SamplerChain;
 class StopMatcher;
+struct JobDrafts;
 
 struct SamplerSettings {
   uint32_t seed = 0;
@@ -76,15 +78,20 @@ class Job {
   int32_t lastToken = -1;
   /// The finished event has been written; rows of the step may still point here.
   bool finished = false;
-  /// Rows edited in steps that succeeded, and in the step under way, one per edit.
+  /// Rows edited in steps that succeeded, one per edit.
   std::vector<int32_t> editedRows;
-  std::vector<int32_t> editedThisStep;
+  /// Null where nothing is drafted.
+  std::unique_ptr<JobDrafts> drafts;
 
   /// One more was computed; the board is told at once.
   void countPromptToken();
   void countSampledToken();
 
   bool promptDone() const { return promptInCells == static_cast<int>(options.tokens.size()); }
+  /// Whether a row of the step holds a token of this job: of drafts, those that were drawn, in their order.
+  bool owns(const BatchRow& row) const {
+    return !row.draft || (row.position == nextPosition() && row.token == lastToken);
+  }
   /// Where the next token of this job goes.
   int nextPosition() const {
     return promptDone() ? static_cast<int>(options.tokens.size()) + sampledTokens - 1 : promptInCells;

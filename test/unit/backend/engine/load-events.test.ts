@@ -36,6 +36,7 @@ const idleLoad = engineLoad({
   cellCount: 1,
   tokensPerSecond: 0,
   promptTokensPerSecond: 0,
+  speculation: null,
 });
 
 const typesOf = (lines: readonly string[]) =>
@@ -58,6 +59,15 @@ describe("the event hub", () => {
     hub.connect((line) => second.push(line));
     expect(typesOf(first)).toEqual(["ready", "a", "b"]);
     expect(typesOf(second)).toEqual(["ready", "c"]);
+  });
+
+  it("tells guessed tokens of an engine that guesses, and says nothing of them for one that does not", () => {
+    const load = { running: [], waiting: 0, freeCells: 1, cellCount: 1, tokensPerSecond: 0, promptTokensPerSecond: 0 };
+    const counts = { drafted: 9, accepted: 4 };
+    expect(engineEventSchema.parse(engineLoad({ ...load, speculation: counts }))).toMatchObject({
+      speculation: counts,
+    });
+    expect(engineLoad({ ...load, speculation: null })).not.toHaveProperty("speculation");
   });
 
   it("lets only loads be dropped by a slow host", () => {

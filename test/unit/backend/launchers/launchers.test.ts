@@ -55,6 +55,20 @@ describe("launchers", () => {
     });
   });
 
+  it("lets an engine guess tokens as its model says, else as the host does, else not at all", async () => {
+    const speculationOf = async (model: Record<string, unknown>, config: Record<string, unknown>) => {
+      const plan = await launcher({ name: "demo", source: "m.gguf", ...model }, config).prepare(
+        path.join(folder, "e0.sock"),
+      );
+      return engineOptionsSchema.parse(JSON.parse(readFileSync(plan.arguments.at(-1) ?? "", "utf8"))).speculation;
+    };
+    const lookup = { speculative_method: "prompt_lookup" };
+    expect(await speculationOf({}, {})).toBeNull();
+    expect(await speculationOf({}, { ...lookup, speculative_num_tokens: 7 })).toEqual({ num_tokens: 7 });
+    expect(await speculationOf({ speculative_method: "off" }, lookup)).toBeNull();
+    expect(await speculationOf({ ...lookup, speculative_num_tokens: 3 }, {})).toEqual({ num_tokens: 3 });
+  });
+
   it("finds what stands against a native start, by file and reason", async () => {
     const file = path.join(folder, "m.gguf");
     const fault = async (): Promise<string | null> => launcher({ name: "demo", source: "m.gguf" }).findFault();
