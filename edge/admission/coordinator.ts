@@ -16,6 +16,8 @@ interface Pool {
   /** Resolvers of waiting admits by request id. */
   readonly waiting: Map<string, (decision: AdmitDecision) => void>;
   cancelTimer: () => void;
+  /** When the timer fires, by the monotonic clock; Infinity while none is set. */
+  timerAtMs: number;
 }
 
 export interface CoordinatorDeps {
@@ -90,6 +92,7 @@ export class InProcessCoordinator implements Coordinator {
         admission: new PoolAdmission(name, settingsOfPool(this.#settings, name)),
         waiting: new Map(),
         cancelTimer: () => undefined,
+        timerAtMs: Infinity,
       };
       this.#pools.set(name, pool);
     }
@@ -105,17 +108,21 @@ export class InProcessCoordinator implements Coordinator {
   #handle(name: string, pool: Pool, event: AdmissionEvent): void {
     const nowMs = this.#clock.monotonicMs();
     for (const decision of pool.admission.handle(event, nowMs)) this.#answer(pool, decision);
-    pool.cancelTimer();
-    pool.cancelTimer = () => undefined;
     if (pool.admission.idle) {
+      pool.cancelTimer();
       this.#pools.delete(name);
       return;
     }
     const nextMs = pool.admission.nextTimerAtMs(nowMs);
-    if (nextMs !== null)
-      pool.cancelTimer = this.#clock.after(Math.max(0, nextMs - nowMs), () =>
-        this.#handle(name, pool, { kind: "tick" }),
-      );
+    // One that is set for too early finds nothing to do and is set anew: most moves are to later, twice a request.
+    if (nextMs !== null && nextMs >= pool.timerAtMs) return;
+    pool.cancelTimer();
+    pool.timerAtMs = nextMs ?? Infinity;
+    if (nextMs === null) return;
+    pool.cancelTimer = this.#clock.after(Math.max(0, nextMs - nowMs), () => {
+      pool.timerAtMs = Infinity;
+      this.#handle(name, pool, { kind: "tick" });
+    });
   }
 
   #answer(pool: Pool, decision: AdmissionDecision): void {

@@ -1,6 +1,11 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../shared/errors/zod-error.ts";
-import { requestEnvelopeSchema, type InferenceRoute } from "../../shared/openai/request-envelope.ts";
+import { plainEnvelope } from "../../shared/openai/plain-envelope.ts";
+import {
+  requestEnvelopeSchema,
+  type InferenceRoute,
+  type RequestEnvelope,
+} from "../../shared/openai/request-envelope.ts";
 import { PROGRESS_HEADER, REQUEST_ID_HEADER, STRICT_HEADER, VIA_HEADER } from "../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../deps.ts";
 import type { InferenceRequest } from "../dispatch/inference-request.ts";
@@ -40,9 +45,7 @@ export function viaOf(deps: Pick<EdgeDeps, "signer" | "settings">, header: Infer
 export async function checkedInference(deps: EdgeDeps, call: InferenceCall): Promise<CheckedInference> {
   const { route, identity, principal, via, body, header } = call;
   const { settings } = deps;
-  const result = requestEnvelopeSchema.safeParse(body.object);
-  if (!result.success) throw apiErrorOfZod(result.error);
-  const envelope = result.data;
+  const envelope = envelopeOf(body.object);
   checkEnvelope(route, envelope);
   const model = await deps.fleet.resolve(envelope.model);
   if (model === null) {
@@ -75,6 +78,14 @@ export async function checkedInference(deps: EdgeDeps, call: InferenceCall): Pro
     },
     headers: { [REQUEST_ID_HEADER]: requestId, ...crossOriginHeaders(header("origin")) },
   };
+}
+
+function envelopeOf(object: JsonObjectBody["object"]): RequestEnvelope {
+  const plain = plainEnvelope(object);
+  if (plain !== null) return plain;
+  const result = requestEnvelopeSchema.safeParse(object);
+  if (!result.success) throw apiErrorOfZod(result.error);
+  return result.data;
 }
 
 /** How the official OpenAI clients count their repeats of one call. */

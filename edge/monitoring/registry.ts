@@ -34,7 +34,7 @@ export class Counter {
   readonly #series = new Series<number>();
 
   /** `amount` is at least 0; a counter never falls while the process lives. */
-  add(amount: number, labels: Labels = {}): void {
+  add(amount: number, labels: Labels = NO_LABELS): void {
     this.#series.update(labels, (value) => (value ?? 0) + amount);
   }
 
@@ -46,11 +46,11 @@ export class Counter {
 export class Gauge {
   readonly #series = new Series<number>();
 
-  set(value: number, labels: Labels = {}): void {
+  set(value: number, labels: Labels = NO_LABELS): void {
     this.#series.update(labels, () => value);
   }
 
-  add(amount: number, labels: Labels = {}): void {
+  add(amount: number, labels: Labels = NO_LABELS): void {
     this.#series.update(labels, (value) => (value ?? 0) + amount);
   }
 
@@ -79,7 +79,7 @@ export class Histogram {
     this.#bounds = bounds;
   }
 
-  observe(value: number, labels: Labels = {}): void {
+  observe(value: number, labels: Labels = NO_LABELS): void {
     if (!Number.isFinite(value)) return;
     this.#series.update(labels, (present) => {
       const histogram = present ?? { buckets: this.#bounds.map(() => 0), sum: 0, count: 0 };
@@ -143,7 +143,10 @@ export class MetricsRegistry {
 
 export const METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 
+const NO_LABELS: Labels = {};
+
 function labelText(labels: Labels): string {
+  if (labels === NO_LABELS) return "";
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escaped(value)}"`)
     .join(",");

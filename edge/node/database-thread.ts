@@ -28,7 +28,9 @@ async function answer(store: LibsqlStore, request: StoreRequest): Promise<unknow
   if (request.method === "close") return store.close();
   const method: unknown = Reflect.get(store, request.method);
   if (typeof method !== "function") throw new TypeError(`the store has no '${request.method}'`);
-  const result: unknown = Reflect.apply(method, store, request.args);
+  const args: unknown = JSON.parse(request.args);
+  if (!Array.isArray(args)) throw new TypeError("a call's arguments are a list");
+  const result: unknown = Reflect.apply(method, store, args);
   return result;
 }
 

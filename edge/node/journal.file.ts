@@ -33,7 +33,9 @@ export class FileJournal implements Journal {
   readonly #ended: number[] = [];
   #newest: number;
   #fd: number | null = null;
-  #pending: Buffer[] = [];
+  #pending: string[] = [];
+  /** What the disk refused, as it is to stand there. */
+  #rest: Buffer = Buffer.alloc(0);
   #isScheduled = false;
   #isFolderNew = false;
   #failure: Error | null = null;
@@ -64,7 +66,7 @@ export class FileJournal implements Journal {
   }
 
   append(entry: object): number {
-    this.#pending.push(Buffer.from(`${JSON.stringify(entry)}\n`));
+    this.#pending.push(JSON.stringify(entry));
     if (!this.#isScheduled) {
       this.#isScheduled = true;
       setImmediate(() => this.writeOut());
@@ -74,8 +76,13 @@ export class FileJournal implements Journal {
 
   writeOut(): void {
     this.#isScheduled = false;
-    if (this.#pending.length === 0) return;
-    let rest: Buffer = Buffer.concat(this.#pending);
+    if (!this.#hasUnwritten()) return;
+    let rest = this.#rest;
+    if (this.#pending.length > 0) {
+      const lines = Buffer.from(`${this.#pending.join("\n")}\n`);
+      rest = rest.length === 0 ? lines : Buffer.concat([rest, lines]);
+      this.#pending = [];
+    }
     try {
       const fd = this.#open();
       while (rest.length > 0) {
@@ -83,10 +90,10 @@ export class FileJournal implements Journal {
         this.#bytes.set(this.#newest, (this.#bytes.get(this.#newest) ?? 0) + written);
         rest = rest.subarray(written);
       }
-      this.#pending = [];
+      this.#rest = rest;
       this.#failure = null;
     } catch (thrown) {
-      this.#pending = [rest];
+      this.#rest = rest;
       this.#failure = thrown instanceof Error ? thrown : new Error(String(thrown));
       return;
     }
@@ -130,8 +137,8 @@ export class FileJournal implements Journal {
   }
 
   rotate(): void {
-    if (this.#pending.length > 0) this.writeOut();
-    if (this.#fd === null || this.#pending.length > 0 || fstatSync(this.#fd).size === 0) return;
+    this.writeOut();
+    if (this.#fd === null || this.#hasUnwritten() || fstatSync(this.#fd).size === 0) return;
     this.#ended.push(this.#fd);
     this.#fd = null;
     this.#newest += 1;
@@ -153,6 +160,10 @@ export class FileJournal implements Journal {
       this.#fd = null;
       this.#unlock();
     }
+  }
+
+  #hasUnwritten(): boolean {
+    return this.#pending.length > 0 || this.#rest.length > 0;
   }
 
   #open(): number {

@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
@@ -25,6 +24,7 @@ import { inferenceFront } from "./inference-front.ts";
 import { openListeners, type ListenerUrls, type OpenListeners } from "./listeners.ts";
 import type { LoadedConfig } from "./load-config.ts";
 import { openMoney } from "./money.ts";
+import { pooledRandomBytes } from "./random.node.ts";
 import { NodeAnswers } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
 import { sha256OnNode } from "./sha256.node.ts";
@@ -153,7 +153,7 @@ async function assemble(
   const deps: EdgeDeps = {
     clock,
     logger,
-    randomBytes,
+    randomBytes: pooledRandomBytes(),
     settings: settings.httpSettings(config),
     authenticator,
     everybody: settings.everybodyOf(config),

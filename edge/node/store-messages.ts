@@ -36,7 +36,8 @@ export type StoreMethod = (typeof STORE_METHODS)[number];
 export interface StoreRequest {
   readonly id: number;
   readonly method: StoreMethod | "close";
-  readonly args: readonly unknown[];
+  /** JSON of a list: a text crosses to a thread far cheaper than thousands of rows. */
+  readonly args: string;
 }
 
 export type StoreResponse =

@@ -76,7 +76,7 @@ export class WorkerStore implements Store {
       // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the thread is this package's own code
       this.#waiting.set(id, { resolve: (value) => resolve(value as Result), reject });
       try {
-        const request: StoreRequest = { id, method, args };
+        const request: StoreRequest = { id, method, args: JSON.stringify(args) };
         // oxlint-disable-next-line unicorn/require-post-message-target-origin -- a thread, not a window
         this.#thread().postMessage(request);
       } catch (thrown) {

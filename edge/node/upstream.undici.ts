@@ -7,6 +7,14 @@ import type {
   UpstreamRequest,
 } from "../ports/upstream.ts";
 
+interface Address {
+  readonly origin: string;
+  readonly path: string;
+}
+
+/** Every machine has three routes, and a fleet fewer machines than this; paths of SAEs come beside them. */
+const MOST_ADDRESSES = 1_024;
+
 /**
  * Requests over undici's connection pools, with its raw handler: bytes go from the socket to the handler without a
  * stream object in between, and a pause reaches the socket. Bodies arrive as they were sent.
@@ -15,13 +23,15 @@ export class UndiciUpstream implements Upstream {
   /** One agent for each dial limit, of which there is usually one. */
   readonly #agents = new Map<number, Agent>();
 
+  readonly #addresses = new Map<string, Address>();
+
   open(request: UpstreamRequest, handler: UpstreamHandler): UpstreamExchange {
     const exchange = new UndiciExchange(handler);
-    const { origin, pathname, search } = new URL(request.url);
+    const { origin, path } = this.#addressOf(request.url);
     this.#agentFor(request.dialTimeoutMs).dispatch(
       {
         origin,
-        path: pathname + search,
+        path,
         method: request.method,
         headers: { ...request.headers, "accept-encoding": "identity" },
         body: request.body,
@@ -35,6 +45,17 @@ export class UndiciUpstream implements Upstream {
     const agents = [...this.#agents.values()];
     this.#agents.clear();
     await Promise.all(agents.map((agent) => agent.destroy()));
+  }
+
+  #addressOf(url: string): Address {
+    let address = this.#addresses.get(url);
+    if (address === undefined) {
+      const { origin, pathname, search } = new URL(url);
+      address = { origin, path: pathname + search };
+      if (this.#addresses.size === MOST_ADDRESSES) this.#addresses.clear();
+      this.#addresses.set(url, address);
+    }
+    return address;
   }
 
   #agentFor(dialTimeoutMs: number): Agent {

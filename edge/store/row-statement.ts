@@ -1,5 +1,5 @@
 import type { InStatement, InValue } from "@libsql/client";
-import { fillPlaceholders, getTableColumns, sql, type Placeholder } from "drizzle-orm";
+import { getTableColumns, is, Param, Placeholder, sql } from "drizzle-orm";
 import { drizzle } from "drizzle-orm/sqlite-proxy";
 
 /** Builds statements and runs none. */
@@ -15,14 +15,44 @@ export function placeholders<Table extends Parameters<typeof getTableColumns>[0]
   return row as Record<keyof ReturnType<typeof getTableColumns<Table>>, Placeholder>;
 }
 
-/** Fills a statement of placeholders with one row; `columns` gives the row the schema's names. */
-export function rowStatement<Row>(
+/** Rows of one statement: enough that preparing it costs little a row, and far below any limit on values. */
+const MOST_ROWS = 64;
+
+/**
+ * From a statement that inserts one row of placeholders: the statements that insert many, with as many rows in each as
+ * possible, since a driver prepares every one anew. `columns` gives a row the schema's names.
+ */
+export function rowStatements<Row>(
   statement: { readonly sql: string; readonly params: unknown[] },
   columns: (row: Row) => Record<string, unknown>,
-): (row: Row) => InStatement {
-  return (row) => ({
-    sql: statement.sql,
-    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the schema's encoders make values of the driver
-    args: fillPlaceholders(statement.params, columns(row)) as InValue[],
-  });
+): (rows: readonly Row[]) => InStatement[] {
+  const [, before = "", tuple = "", after = ""] = /^(.* values )(\((?:\?, )*\?\))(.*)$/s.exec(statement.sql) ?? [];
+  if (tuple === "") throw new Error("this is not a statement that inserts one row of placeholders");
+  const width = tuple.split("?").length - 1;
+  const encoders = statement.params.slice(0, width).map(encoderOf);
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what is no placeholder is a value of the driver
+  const fixed = statement.params.slice(width) as InValue[];
+  return (rows) => {
+    const statements: InStatement[] = [];
+    for (let from = 0; from < rows.length; from += MOST_ROWS) {
+      const part = rows.slice(from, from + MOST_ROWS);
+      const args: InValue[] = [];
+      for (const row of part) {
+        const values = columns(row);
+        for (const encode of encoders) args.push(encode(values));
+      }
+      args.push(...fixed);
+      statements.push({ sql: before + Array<string>(part.length).fill(tuple).join(",") + after, args });
+    }
+    return statements;
+  };
+}
+
+/** A column's value in the form of the driver. */
+function encoderOf(param: unknown): (values: Record<string, unknown>) => InValue {
+  if (!is(param, Param) || !is(param.value, Placeholder)) throw new Error("a value of the row is no placeholder");
+  const { encoder } = param;
+  const { name } = param.value;
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the schema's encoders make values of the driver
+  return (values) => encoder.mapToDriverValue(values[name]) as InValue;
 }

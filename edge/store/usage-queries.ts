@@ -13,21 +13,21 @@ import type {
 import { applyLateReport } from "../usage/late-report.ts";
 import { NOT_SETTLED } from "../usage/request-account.ts";
 import { databaseOver, type Connection, type Database } from "./database.ts";
-import { placeholders, rowStatement, STATEMENTS } from "./row-statement.ts";
+import { placeholders, rowStatements, STATEMENTS } from "./row-statement.ts";
 import { attempts, hostCounters, prices, usage } from "./schema.ts";
 
 /** Runs in a transaction. */
 export async function recordUsage(connection: Connection, batch: UsageBatch): Promise<void> {
   await connection.batch([
-    ...batch.usage.map(upsertUsage),
-    ...batch.attempts.map(upsertAttempt),
-    ...batch.counters.map(upsertCounter),
+    ...upsertUsage(batch.usage),
+    ...upsertAttempts(batch.attempts),
+    ...upsertCounters(batch.counters),
   ]);
   for (const late of batch.lateReports) await recordLateReport(connection, late);
 }
 
 /** Thousands of rows a second are written, so their statements are built by drizzle once and then only filled. */
-const upsertUsage = rowStatement<UsageRow>(
+const upsertUsage = rowStatements<UsageRow>(
   STATEMENTS.insert(usage)
     .values(placeholders(usage))
     .onConflictDoUpdate({
@@ -39,7 +39,7 @@ const upsertUsage = rowStatement<UsageRow>(
   ({ atMs, settledAtMs, price, ...same }) => ({ ...same, at: atMs, settledAt: settledAtMs, ...price }),
 );
 
-const upsertAttempt = rowStatement<AttemptRow>(
+const upsertAttempts = rowStatements<AttemptRow>(
   STATEMENTS.insert(attempts)
     .values(placeholders(attempts))
     .onConflictDoUpdate({
@@ -53,7 +53,7 @@ const upsertAttempt = rowStatement<AttemptRow>(
   ({ endedHourMs, ...same }) => ({ ...same, endedHour: endedHourMs }),
 );
 
-const upsertCounter = rowStatement<HostCounterRow>(
+const upsertCounters = rowStatements<HostCounterRow>(
   STATEMENTS.insert(hostCounters)
     .values(placeholders(hostCounters))
     .onConflictDoUpdate({
@@ -79,8 +79,8 @@ async function recordLateReport(connection: Connection, late: LateReport): Promi
   };
   const corrected = applyLateReport(stored, late);
   await connection.batch([
-    ...(corrected.attempt === null ? [] : [upsertAttempt(corrected.attempt)]),
-    ...(corrected.usage === null ? [] : [upsertUsage(corrected.usage)]),
+    ...(corrected.attempt === null ? [] : upsertAttempts([corrected.attempt])),
+    ...(corrected.usage === null ? [] : upsertUsage([corrected.usage])),
   ]);
 }
 

@@ -145,7 +145,7 @@ export class LedgerBook {
       taken.push({ held, version: held.version });
       const row = usageRowOf(held.account);
       if (row !== null) usage.push(row);
-      attempts.push(...attemptRowsOf(held.account));
+      attempts.push(...attemptRowsOf(held.account, row !== null));
     }
     // Counters go last, so that the database never holds a counter without the attempts that it counts.
     const isLast = taken.length === this.#dirty.size;
@@ -233,7 +233,7 @@ export class LedgerBook {
     const accounts = [...this.#held.values()].map((held) => held.account);
     return {
       usage: accounts.map(usageRowOf).filter((row) => row !== null),
-      attempts: accounts.flatMap(attemptRowsOf),
+      attempts: accounts.flatMap((account) => attemptRowsOf(account)),
       counters: [...this.#counters.values()],
       lateReports: [...this.#late.values()].map((pinned) => pinned.row),
     };

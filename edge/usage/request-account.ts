@@ -88,8 +88,7 @@ export function usageRowOf(account: RequestAccount): UsageRow | null {
 }
 
 /** The rows of attempts that may be written now: those a host has reported, and all of them once the request is final. */
-export function attemptRowsOf(account: RequestAccount): AttemptRow[] {
-  const isFinal = usageRowOf(account) !== null;
+export function attemptRowsOf(account: RequestAccount, isFinal = usageRowOf(account) !== null): AttemptRow[] {
   const settledAttempts = isFinal ? (account.settled?.request.attempts ?? []) : [];
   const numbers = new Set([
     ...account.started.keys(),

@@ -41,6 +41,20 @@ export function storeContract({ name, create }: StoreCase): void {
     });
     afterEach(() => dispose());
 
+    it("records a batch of any size, every row with its own values, and the same again without a double", async () => {
+      const names = Array.from({ length: 150 }, (_, place) => `r${String(place).padStart(3, "0")}`);
+      const batch = batchOf({
+        usage: names.map((id, place) => usageRow(id, { completionTokens: place, band: `b${place % 7}` })),
+        attempts: names.map((id, place) => attemptRow(id, { computedCompletion: place })),
+      });
+      await store.record(batch);
+      await store.record(batch);
+      const page = await store.usagePage({ fromMs: null, toMs: null, after: null, limit: 1_000 });
+      expect(page).toEqual(batch.usage);
+      const { attemptRows } = await store.requests(names);
+      expect(attemptRows.toSorted((one, other) => (one.requestId < other.requestId ? -1 : 1))).toEqual(batch.attempts);
+    });
+
     it("keeps a key with its limits, money larger than a float holds included", async () => {
       expect(await store.findKey("aaaaaaaaaaaa")).toBeNull();
       const created = await store.createKey(newKey());

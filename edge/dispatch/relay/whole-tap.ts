@@ -1,15 +1,9 @@
-import { z } from "zod";
 import type { TokenCounts } from "../../ports/ledger.ts";
 import { parseJson } from "./refusal.ts";
-import { readUsage } from "./usage-reader.ts";
+import { isObject, readUsage } from "./usage-reader.ts";
 
 /** Whole answers up to this are kept to read their usage; in longer ones only the last part is searched. */
 const MAX_KEPT_BYTES = 2 ** 20;
-
-const answerSchema = z.looseObject({
-  usage: z.unknown().optional(),
-  steerage: z.looseObject({ steering: z.string().nullish() }).nullish(),
-});
 
 /** Keeps a bounded copy of a whole answer that passes by, and reads its usage at the end. */
 export class WholeTap {
@@ -33,9 +27,11 @@ export class WholeTap {
   read(): { readonly usage: TokenCounts | null; readonly receipt: string | null } {
     const text = this.#text();
     if (this.#cut) return { usage: readUsage(lastUsageIn(text)), receipt: null };
-    const result = answerSchema.safeParse(parseJson(text));
-    if (!result.success) return { usage: null, receipt: null };
-    return { usage: readUsage(result.data.usage), receipt: result.data.steerage?.steering ?? null };
+    const answer = parseJson(text);
+    if (!isObject(answer)) return { usage: null, receipt: null };
+    const { usage, steerage } = answer;
+    const steering = isObject(steerage) ? steerage["steering"] : null;
+    return { usage: readUsage(usage), receipt: typeof steering === "string" ? steering : null };
   }
 
   #text(): string {
