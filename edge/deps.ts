@@ -78,6 +78,8 @@ export interface EdgeDeps {
   readonly signer: Pick<Signer, "publicKeys">;
   /** The number under which this edge tells hosts what to hold; null where another edge of the database does. */
   readonly placementLease: () => number | null;
+  /** Dead edges of the same database, for whose requests this one takes reports. */
+  readonly standsInFor?: () => readonly string[];
   readonly dispatch: Dispatch;
   /** Asks a replica about an SAE that it holds. Throws an ApiError when no answer can be had. */
   readonly callSae: (call: SaeCall) => Promise<SaeAnswer>;

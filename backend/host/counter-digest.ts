@@ -14,7 +14,7 @@ export class CounterDigest {
       this.#allAtMs = nowMs;
     }
     return counters.filter((counter) => {
-      const key = `${counter.epoch} ${counter.hour}`;
+      const key = `${counter.edge ?? ""} ${counter.epoch} ${counter.hour}`;
       const now = `${counter.requests} ${counter.computed_prompt} ${counter.cached_prompt} ${counter.computed_completion}`;
       if (this.#told.get(key) === now) return false;
       this.#told.set(key, now);

@@ -107,7 +107,9 @@ export class EndedStore {
   }
 
   counters(wanted: (edge: string) => boolean): HourCounter[] {
-    return [...this.#counters.values()].filter(({ edge }) => wanted(edge)).map(({ counter }) => counter);
+    return [...this.#counters.values()]
+      .filter(({ edge }) => wanted(edge))
+      .map(({ edge, counter }) => ({ ...counter, edge }));
   }
 
   /** Brings what was added to the disk itself. */

@@ -75,6 +75,7 @@ class Host implements RunningHost {
   readonly #dispatcher = new Agent();
   #reporters: Reporter[] = [];
   #digests = new Map<string, CounterDigest>();
+  readonly #standsInFor = new Map<string, ReadonlySet<string>>();
   #front: Front | null = null;
   #keys: EdgeKeys | null = null;
   #ended: EndedStore | null = null;
@@ -250,6 +251,7 @@ class Host implements RunningHost {
     }
     if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) {
       ended.acknowledge(answer.ack_ended, mine);
+      this.#standsInFor.set(server, new Set(answer.stands_in_for ?? []));
       if (answer.desired !== null) this.#orders?.take(server, answer.desired);
       for (const asked of answer.ask_ended) this.#tellOf(answer.edge, asked, ended);
     }
@@ -267,12 +269,17 @@ class Host implements RunningHost {
     if (this.#front?.isOutOfTheQuestion(names) === true) running.neverBegan(names, "exact");
   }
 
-  /** An edge gets the requests it sent; and those of names that no configured edge has, since someone must have them. */
+  /**
+   * An edge gets the requests it sent; those of names that no configured edge has, since someone must have them; and
+   * those of dead edges of its database, for which it answers.
+   */
   #wantedBy(server: string): (edge: string) => boolean {
     const name = this.#keys?.edgeOf(server) ?? null;
-    if (name === null) return () => true;
+    // Before its first answer nobody knows whose it wants; that comes with the next report.
+    if (name === null) return () => false;
     const others = new Set(this.#deps.config.servers.map((other) => this.#keys?.edgeOf(other) ?? null));
-    return (edge) => edge === name || !others.has(edge);
+    const dead = this.#standsInFor.get(server);
+    return (edge) => edge === name || dead?.has(edge) === true || !others.has(edge);
   }
 
   async #report(ended: Report["ended"], counters: HourCounter[]): Promise<Report> {

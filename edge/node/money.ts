@@ -6,6 +6,7 @@ import { scopeIds, spendingOf, spentRequest } from "../limits/scopes.ts";
 import { Membership, NameTaken, type MembershipDeps } from "../membership/membership.ts";
 import type { OnSettled } from "../ports/ledger.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
+import { SharedLedger } from "../usage/shared-ledger.ts";
 import * as settings from "../web/settings-of-config.ts";
 import type { Closers } from "./closers.ts";
 import { openStore, type ClosableStore } from "./database.ts";
@@ -19,6 +20,8 @@ export interface Money {
   readonly store: ClosableStore;
   readonly limits: MemoryLimits;
   readonly ledger: JournaledLedger;
+  /** Reports come to it, since some are about edges that died. */
+  readonly sharedLedger: SharedLedger;
   readonly membership: Membership;
   readonly priceVersion: number;
 }
@@ -43,7 +46,8 @@ export async function openMoney(
   let closeJournal = (): Promise<void> => journal.close();
   closers.add(() => closeJournal());
   // After the journal, whose folder only one process can have: a name of the same folder is that of a dead one.
-  membership = await joined(loaded, { clock, logger, store });
+  const joinedEdges = await joined(loaded, { clock, logger, store });
+  membership = joinedEdges;
 
   const limits = new MemoryLimits(clock, settings.limitDefaults(config));
   const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
@@ -61,12 +65,26 @@ export async function openMoney(
         .catch((thrown: unknown) => logger.error("a budget missed an adjustment", {}, thrown));
     },
   });
-  closeJournal = () => ledger.close();
+  let sharedLedger: SharedLedger | null = null;
+  closeJournal = async () => {
+    await ledger.close();
+    await sharedLedger?.close();
+  };
   await ledger.start();
+  sharedLedger = new SharedLedger({
+    clock,
+    logger,
+    store,
+    ledger,
+    edge: config.name,
+    others: () => joinedEdges.others,
+    reservedNanoUsd: () => 0n,
+  });
+  await sharedLedger.start();
   const nowMs = clock.nowMs();
   for (const [account, spent] of spendingOf(await store.spent(spentRequest(nowMs, null)), nowMs))
     await limits.addSpent(account, spent);
-  return { store, limits, ledger, membership, priceVersion };
+  return { store, limits, ledger, sharedLedger, membership: joinedEdges, priceVersion };
 }
 
 async function joined(

@@ -95,7 +95,7 @@ async function assemble(
   const signer = await createSigner({ edge: config.name, keys: await signingKeysOf(dataDirectory), clock });
   // The ledger is there before the dispatcher that listens to it.
   const listener: { onSettled: OnSettled | null } = { onSettled: null };
-  const { store, limits, ledger, membership, priceVersion } = await openMoney(loaded, {
+  const { store, limits, ledger, sharedLedger, membership, priceVersion } = await openMoney(loaded, {
     clock,
     logger,
     closers,
@@ -159,9 +159,10 @@ async function assemble(
     everybody: settings.everybodyOf(config),
     hostAuthenticator: authenticator,
     fleet,
-    ledger,
+    ledger: sharedLedger,
     limits,
     signer,
+    standsInFor: () => sharedLedger.dead,
     placementLease: () => membership.placement,
     dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),

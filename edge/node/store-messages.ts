@@ -30,6 +30,10 @@ export const STORE_METHODS = [
   "edges",
   "renewEdge",
   "leaveEdge",
+  "noteOpenRequests",
+  "openRequestIds",
+  "adopt",
+  "settleAbandoned",
 ] as const satisfies readonly (keyof Store)[];
 export type StoreMethod = (typeof STORE_METHODS)[number];
 

@@ -60,6 +60,10 @@ export class WorkerStore implements Store {
   readonly edges: Store["edges"] = (...args) => this.#ask("edges", args);
   readonly renewEdge: Store["renewEdge"] = (...args) => this.#ask("renewEdge", args);
   readonly leaveEdge: Store["leaveEdge"] = (...args) => this.#ask("leaveEdge", args);
+  readonly noteOpenRequests: Store["noteOpenRequests"] = (...args) => this.#ask("noteOpenRequests", args);
+  readonly openRequestIds: Store["openRequestIds"] = (...args) => this.#ask("openRequestIds", args);
+  readonly adopt: Store["adopt"] = (...args) => this.#ask("adopt", args);
+  readonly settleAbandoned: Store["settleAbandoned"] = (...args) => this.#ask("settleAbandoned", args);
 
   /** Waits for what runs, closes the database and ends the thread. */
   async close(): Promise<void> {

@@ -8,7 +8,7 @@ import {
 } from "../membership/edge-lease.ts";
 import type { EdgeIdentity, EdgeMember, JoinAnswer, RenewAnswer } from "../ports/edge-store.ts";
 import type { Database } from "./database.ts";
-import { budgetSlices, edgeLeases, edges } from "./schema.ts";
+import { budgetSlices, edgeLeases, edges, openRequests } from "./schema.ts";
 
 type EdgeRow = typeof edges.$inferSelect;
 
@@ -78,7 +78,14 @@ export async function leaveEdge(database: Database, { name, run }: EdgeIdentity)
   const [known] = await database.select().from(edges).where(eq(edges.name, name));
   if (known === undefined || known.run !== run) return;
   await database.delete(budgetSlices).where(eq(budgetSlices.edge, name));
-  await database.delete(edges).where(eq(edges.name, name));
+  const [open] = await database.select().from(openRequests).where(eq(openRequests.edge, name)).limit(1);
+  // Machines have not told of all its requests: the others hear of them in its stead.
+  if (open === undefined) await database.delete(edges).where(eq(edges.name, name));
+  else
+    await database
+      .update(edges)
+      .set({ expiresAt: await databaseNowMs(database) })
+      .where(eq(edges.name, name));
 }
 
 async function renewPlacement(

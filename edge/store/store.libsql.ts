@@ -11,6 +11,7 @@ import type {
   NewKey,
   ProjectRecord,
 } from "../ports/key-store.ts";
+import type { ForeignReport, OpenRequest, OpenRequestStore } from "../ports/open-request-store.ts";
 import type {
   ProofRequest,
   ProofSnapshot,
@@ -26,6 +27,7 @@ import type {
   UsageRow,
   UsageStore,
 } from "../ports/usage-store.ts";
+import * as adoptionQueries from "./adoption-queries.ts";
 import { databaseOver, type Connection, type Database } from "./database.ts";
 import * as edgeQueries from "./edge-queries.ts";
 import * as keyQueries from "./key-queries.ts";
@@ -35,7 +37,7 @@ import * as scopeQueries from "./scope-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
-export type Store = KeyStore & KeyAdministration & UsageStore & RollupStore & EdgeStore;
+export type Store = KeyStore & KeyAdministration & UsageStore & RollupStore & EdgeStore & OpenRequestStore;
 
 export interface LibsqlStoreOptions {
   readonly clock: Clock;
@@ -174,6 +176,22 @@ export class LibsqlStore implements Store {
 
   leaveEdge(edge: EdgeIdentity): Promise<void> {
     return this.#transaction("write", (database) => edgeQueries.leaveEdge(database, edge));
+  }
+
+  noteOpenRequests(edge: string, open: readonly OpenRequest[], closed: readonly string[]): Promise<void> {
+    return this.#transaction("write", (database) => adoptionQueries.noteOpenRequests(database, edge, open, closed));
+  }
+
+  openRequestIds(edge: string): Promise<readonly string[]> {
+    return this.#read((database) => adoptionQueries.openRequestIds(database, edge));
+  }
+
+  adopt(report: ForeignReport): Promise<readonly { request_id: string; attempt: number }[]> {
+    return this.#transaction("write", (_, connection) => adoptionQueries.adopt(connection, report));
+  }
+
+  settleAbandoned(waitMs: number, atMs: number): Promise<number> {
+    return this.#transaction("write", (_, connection) => adoptionQueries.settleAbandoned(connection, waitMs, atMs));
   }
 
   /** Waits for what runs and closes the connection. */

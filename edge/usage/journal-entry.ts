@@ -28,6 +28,9 @@ const startedSchema = z.object({
   served: z.object({ model: z.string(), price, priceVersion: z.int() }).optional(),
 });
 
+/** The part of a request that its edge notes in the database, so that another can settle it. */
+export const openRequestSchema = z.object({ opened: openedSchema, attempts: z.array(startedSchema).readonly() });
+
 const endedAttemptSchema = z.object({
   requestId: z.string(),
   attempt: z.int(),

@@ -6,11 +6,11 @@ import type { Clock } from "../../shared/time/clock.ts";
 import type { Journal } from "../ports/journal.ts";
 import type { Ledger, OnSettled, OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
 import type { UsageStore } from "../ports/usage-store.ts";
-import { NO_TOKENS } from "./cost.ts";
 import { journalEntrySchema, type JournalEntry } from "./journal-entry.ts";
 import { LedgerBook, type Settlement } from "./ledger-book.ts";
+import { awaitsLastReport, orphanSettlement } from "./orphans.ts";
 import { ledgerDifference } from "./proof.ts";
-import { unreportedOf } from "./request-account.ts";
+import { unreportedOf, type RequestAccount } from "./request-account.ts";
 
 export interface LedgerSettings {
   /** `auth.flush_interval`: how often the journal is made durable and rows go to the database. */
@@ -99,6 +99,7 @@ export class JournaledLedger implements Ledger {
       else unreadable += 1;
     });
     if (unreadable > 0) logger.error("the journal has lines that cannot be read", { lines: unreadable });
+    await this.forgetAdopted();
     const orphans = this.#book.unsettled();
     for (const requestId of orphans) this.#orphans.set(requestId, clock.nowMs() + settings.orphanWaitMs);
     if (orphans.length > 0) {
@@ -185,6 +186,26 @@ export class JournaledLedger implements Ledger {
       this.#flushing = null;
     });
     await this.#flushing;
+  }
+
+  /**
+   * Lets go of requests that another edge has settled while this one was gone: their rows are in the database, and with
+   * the machine's own counts. Rejects when the store is away.
+   */
+  async forgetAdopted(): Promise<void> {
+    const open = this.#book.unfinal();
+    if (open.length === 0) return;
+    const { usageRows } = await this.#deps.store.requests(open);
+    for (const { requestId } of usageRows) this.#book.drop(requestId);
+    if (usageRows.length > 0)
+      this.#deps.logger.warn("requests that were open here were settled by another edge", {
+        requests: usageRows.length,
+      });
+  }
+
+  /** Requests whose rows are not in the database yet: what another edge would have to settle if this one died. */
+  openAccounts(): readonly RequestAccount[] {
+    return this.#book.unfinal().flatMap((requestId) => this.#book.account(requestId) ?? []);
   }
 
   /** The sums of the proof that differ, over the last day; for the metric. Rejects when the store is away. */
@@ -301,34 +322,9 @@ export class JournaledLedger implements Ledger {
         this.#orphans.delete(requestId);
         continue;
       }
-      const last = [...account.started.values()].at(-1);
-      const report = last === undefined ? undefined : account.reports.get(last.attempt);
-      const canStillCome = last !== undefined && last.epoch !== null && report === undefined;
-      if (canStillCome && nowMs < giveUpAtMs) continue;
+      if (awaitsLastReport(account) && nowMs < giveUpAtMs) continue;
       this.#orphans.delete(requestId);
-      this.#write({
-        kind: "settle",
-        atMs: nowMs,
-        settled: {
-          requestId,
-          outcome: report === undefined || report.ended.outcome === "failed" ? "failed" : "cancelled",
-          // An attempt before the last one was given up by the former run: nobody pays for it.
-          attempts: [...account.started.keys()].map((attempt) => ({
-            requestId,
-            attempt,
-            counts: NO_TOKENS,
-            exactness: "estimated",
-            unbilledReason: attempt === last?.attempt ? null : "retry",
-            awaitReport: false,
-          })),
-          backend: last?.backend ?? null,
-          steeringHash: null,
-          queueMs: null,
-          ttftMs: null,
-          tpotMs: null,
-          totalMs: Math.max(0, (report?.ended.ended_at ?? account.opened.atMs) - account.opened.atMs),
-        },
-      });
+      this.#write({ kind: "settle", atMs: nowMs, settled: orphanSettlement(account) });
     }
   }
 

@@ -100,7 +100,7 @@ export class LedgerBook {
   }
 
   isCounterNews(host: string, edge: string, counter: HourCounter): boolean {
-    const known = this.#counters.get(counterKey(host, edge, counter));
+    const known = this.#counters.get(counterKey(host, counter.edge ?? edge, counter));
     return known === undefined || counter.requests > known.requests;
   }
 
@@ -126,6 +126,13 @@ export class LedgerBook {
   /** Requests whose counts are not known yet: unsettled ones and those that wait for a report. */
   unfinal(): string[] {
     return [...this.#held].filter(([, held]) => held.costNanoUsd === null).map(([requestId]) => requestId);
+  }
+
+  /** Forgets a request that is not final: its row was written by another edge. */
+  drop(requestId: string): void {
+    this.#held.delete(requestId);
+    this.#dirty.delete(requestId);
+    this.#waiting.delete(requestId);
   }
 
   /** Settled requests that wait for a machine's report since `atMs` or longer. */
@@ -278,10 +285,11 @@ export class LedgerBook {
     }
     for (const counter of entry.counters) {
       if (!this.isCounterNews(entry.host, entry.edge, counter)) continue;
-      const key = counterKey(entry.host, entry.edge, counter);
+      const edge = counter.edge ?? entry.edge;
+      const key = counterKey(entry.host, edge, counter);
       const row = {
         host: entry.host,
-        edge: entry.edge,
+        edge,
         epoch: counter.epoch,
         hourMs: counter.hour,
         requests: counter.requests,

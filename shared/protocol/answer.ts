@@ -34,6 +34,8 @@ export const answerSchema = z.object({
   edge_time: z.int(),
   /** All keys to accept from now on; two while one replaces the other. */
   keys: z.array(edgeKeySchema),
+  /** Edges that have died and for whose requests this one answers: their ended requests and counters are wanted too. */
+  stands_in_for: z.array(z.string()).optional(),
   report_every_ms: z.int().min(100),
   desired: z
     .object({ lease_number: z.int(), generation: z.int(), replicas: z.array(z.looseObject({ model: z.string() })) })

@@ -90,6 +90,8 @@ export type EndedRequest = z.infer<typeof endedRequestSchema>;
 
 /** What a host computed for ended requests of one edge within one hour: the other side of the ledger's proof. */
 export const hourCounterSchema = z.object({
+  /** `iss` of the edge it counts for; the edge that is told, where it is left out. */
+  edge: z.string().optional(),
   epoch: z.int(),
   /** Unix milliseconds of the hour's start, by `ended_at`. */
   hour: z.int(),

@@ -57,7 +57,11 @@ interface Stream {
   readonly client: Client;
   readonly texts: Map<number, string>;
   transaction: Transaction | null;
+  /** Real servers drop a stream of which nothing is heard, since its client may have died inside a transaction. */
+  expiry: NodeJS.Timeout | undefined;
 }
+
+const STREAM_IDLE_MS = 3_000;
 
 /**
  * A libSQL server for tests: Hrana 2 over HTTP with JSON (`/v2/pipeline`), on loopback, in front of a database file.
@@ -103,7 +107,10 @@ export class HranaServer {
   }
 
   async stop(): Promise<void> {
-    for (const { client } of this.#streams.values()) client.close();
+    for (const { client, expiry } of this.#streams.values()) {
+      clearTimeout(expiry);
+      client.close();
+    }
     this.#server.closeAllConnections();
     await new Promise((resolve) => this.#server.close(resolve));
   }
@@ -121,22 +128,31 @@ async function pipeline(
           client: createClient({ url: `file:${file}`, intMode: "bigint", timeout: 5_000 }),
           texts: new Map(),
           transaction: null,
+          expiry: undefined,
         }
       : streams.get(given);
   if (stream === undefined) throw new Error("no such stream");
   if (given !== null) streams.delete(given);
+  clearTimeout(stream.expiry);
   const results: unknown[] = [];
   let closed = false;
   for (const step of request.requests) {
     if (step.type === "close") closed = true;
     results.push(await resultOf(step, stream));
   }
-  if (closed) {
+  const end = (): void => {
     stream.transaction?.close();
     stream.client.close();
-  }
+  };
+  if (closed) end();
   const baton = closed ? null : randomUUID();
-  if (baton !== null) streams.set(baton, stream);
+  if (baton !== null) {
+    streams.set(baton, stream);
+    stream.expiry = setTimeout(() => {
+      streams.delete(baton);
+      end();
+    }, STREAM_IDLE_MS);
+  }
   return { baton, base_url: null, results };
 }
 

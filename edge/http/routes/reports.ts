@@ -50,6 +50,7 @@ export function reportsRoute(deps: EdgeDeps) {
       ask_ended: [...(await deps.ledger.askedOf(host))],
       edge_time: deps.clock.nowMs(),
       keys: [...deps.signer.publicKeys()],
+      ...standsInFor(deps),
       report_every_ms: accepted.report_every_ms,
       desired: ordered(accepted.desired, deps.placementLease()),
     };
@@ -60,4 +61,9 @@ export function reportsRoute(deps: EdgeDeps) {
 /** Only the edge that holds the placement lease tells a host what to hold, under the lease's number. */
 function ordered(desired: DesiredState | null, leaseNumber: number | null): Answer["desired"] {
   return desired === null || leaseNumber === null ? null : { lease_number: leaseNumber, ...desired };
+}
+
+function standsInFor({ standsInFor: dead }: EdgeDeps): Pick<Answer, "stands_in_for"> {
+  const names = dead?.() ?? [];
+  return names.length === 0 ? {} : { stands_in_for: [...names] };
 }

@@ -1,27 +1,19 @@
 import { beforeEach, describe, expect, it } from "vitest";
 import type { OnSettled } from "../../../../edge/ports/ledger.ts";
-import type { AttemptRow, UsageBatch, UsageRow, UsageStore } from "../../../../edge/ports/usage-store.ts";
 import { JournaledLedger, LEDGER_WAITS, type AdjustedSpending } from "../../../../edge/usage/journaled-ledger.ts";
-import { MemoryJournal } from "../../../../edge/usage/journal.memory.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
+import { KeptStore } from "../../../support/kept-store.ts";
 import { KeptJournal, type JournalLine } from "../../../support/kept-journal.ts";
 import { keptLogger } from "../../../support/silent-logger.ts";
-import { endedAttempt, endedRequest, HOUR_MS, opened, settledRequest, START_MS } from "../../../support/usage-rows.ts";
-
-/** Keeps the newest version of every row, as the database does. */
-class KeptStore implements Pick<UsageStore, "record"> {
-  readonly batches: UsageBatch[] = [];
-  away = false;
-  usage = new Map<string, UsageRow>();
-  attempts = new Map<string, AttemptRow>();
-
-  async record(batch: UsageBatch): Promise<void> {
-    if (this.away) throw new Error("away");
-    this.batches.push(batch);
-    for (const row of batch.usage) this.usage.set(row.requestId, row);
-    for (const row of batch.attempts) this.attempts.set(`${row.requestId}.${row.attempt}`, row);
-  }
-}
+import {
+  endedAttempt,
+  endedRequest,
+  HOUR_MS,
+  opened,
+  settledRequest,
+  START_MS,
+  usageRow,
+} from "../../../support/usage-rows.ts";
 
 type Settled = Parameters<OnSettled>[0];
 
@@ -56,7 +48,7 @@ async function start(former: readonly JournalLine[] = []): Promise<Run> {
     store: {
       record: (batch) => store.record(batch),
       usagePage: unused,
-      requests: unused,
+      requests: (requestIds) => store.requests(requestIds),
       proofSnapshot: unused,
       spent: unused,
       priceVersion: unused,
@@ -418,6 +410,20 @@ describe("after the process died", () => {
     expect(second.ledger.askedOf("gpu-1")).toEqual([]);
   });
 
+  it("an open request that another edge settled meanwhile is left as that one wrote it", async () => {
+    const first = await start();
+    for (const requestId of ["theirs", "mine"]) {
+      first.ledger.open(opened(requestId));
+      first.ledger.attemptStarted(onHost(requestId));
+    }
+    store.usage.set("theirs", usageRow("theirs"));
+    const second = await start(first.journal.lines);
+    for (let passed = 0; passed < 62; passed += 1) await tick();
+    expect(store.usage.get("theirs")).toEqual(usageRow("theirs"));
+    expect(store.usage.get("mine")).toMatchObject({ outcome: "failed", exactness: "estimated" });
+    expect(second.settled.map(({ requestId }) => requestId)).toEqual(["mine"]);
+  });
+
   it("an open request whose machine never reports fails after a minute", async () => {
     const first = await start();
     first.ledger.open(opened("r1"));
@@ -476,13 +482,4 @@ describe("the journal's segments", () => {
     await tick();
     expect(store.usage.get("long")).toMatchObject({ exactness: "exact" });
   });
-});
-
-it("a memory journal counts its entries and forgets what was released", async () => {
-  const journal = new MemoryJournal(3);
-  for (let at = 0; at < 3; at += 1) journal.append({});
-  expect(journal.hasRoom()).toBe(false);
-  journal.rotate();
-  await journal.release(journal.segments().newest);
-  expect(journal.hasRoom()).toBe(true);
 });

@@ -1,0 +1,20 @@
+import type { AttemptRow, StoredRequests, UsageBatch, UsageRow, UsageStore } from "../../edge/ports/usage-store.ts";
+
+/** Keeps the newest version of every row, as the database does. */
+export class KeptStore implements Pick<UsageStore, "record" | "requests"> {
+  readonly batches: UsageBatch[] = [];
+  away = false;
+  usage = new Map<string, UsageRow>();
+  attempts = new Map<string, AttemptRow>();
+
+  async record(batch: UsageBatch): Promise<void> {
+    if (this.away) throw new Error("away");
+    this.batches.push(batch);
+    for (const row of batch.usage) this.usage.set(row.requestId, row);
+    for (const row of batch.attempts) this.attempts.set(`${row.requestId}.${row.attempt}`, row);
+  }
+
+  async requests(requestIds: readonly string[]): Promise<StoredRequests> {
+    return { usageRows: requestIds.flatMap((id) => this.usage.get(id) ?? []), attemptRows: [] };
+  }
+}
