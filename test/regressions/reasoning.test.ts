@@ -26,6 +26,22 @@ async function whole(over: object) {
   return { message: messageSchema.parse(answer.choices[0]?.message), answer };
 }
 
+const entriesSchema = z.looseObject({
+  logprobs: z.object({ content: z.array(z.object({ bytes: z.array(z.int()) })) }),
+});
+/** Counted by the bytes of every token that a choice, or its deltas, told with its chances. */
+function tokensBetweenMarks(parts: readonly unknown[]): number {
+  const entries = parts.flatMap((part) => entriesSchema.parse(part).logprobs.content);
+  const tokens = entries.map(({ bytes }) => Buffer.from(bytes).toString("latin1"));
+  const text = tokens.join("");
+  const start = text.indexOf("<think>") + "<think>".length;
+  const end = text.includes("</think>") ? text.indexOf("</think>") : text.length;
+  const begins = tokens.map((_, place) => tokens.slice(0, place).join("").length);
+  return begins.filter((at, place) => at < end && at + (tokens[place]?.length ?? 0) > start).length;
+}
+const detailedSchema = z.looseObject({ completion_tokens_details: z.object({ reasoning_tokens: z.int() }) });
+const reasoningIn = (usage: unknown): number => detailedSchema.parse(usage).completion_tokens_details.reasoning_tokens;
+
 describe("C065: reasoning", () => {
   it("stands apart from the content, without its marks, whole and streamed, and is counted", async () => {
     const { message, answer } = await whole({ grammar: THINKS });
@@ -43,6 +59,25 @@ describe("C065: reasoning", () => {
         .trim(),
     ).toBe(message.reasoning_content?.trim());
     expect(answer.usage.completion_tokens).toBeGreaterThan(10);
+  });
+
+  it("has its own tokens told in the usage, as many as stand between the marks, whole, streamed and for every choice", async () => {
+    const wishes = { grammar: THINKS, logprobs: true, n: 2, temperature: 1 };
+    const { answer } = await whole(wishes);
+    const counts = answer.choices.map((choice) => tokensBetweenMarks([choice]));
+    expect(Math.min(...counts)).toBeGreaterThan(3);
+    expect(reasoningIn(answer.usage)).toBe(counts.reduce((sum, count) => sum + count, 0));
+
+    const data = await streamData(await post({ ...wishes, stream: true, stream_options: { include_usage: true } }));
+    const chunks = data.slice(0, -1).map((one) => chatChunkSchema.parse(JSON.parse(one)));
+    const deltas = chunks.flatMap(({ choices }) => choices).filter(({ logprobs }) => logprobs);
+    const streamed = [0, 1].map((place) => tokensBetweenMarks(deltas.filter(({ index }) => index === place)));
+    expect(reasoningIn(chunks.at(-1)?.usage)).toBe((streamed[0] ?? 0) + (streamed[1] ?? 0));
+
+    const cut = await whole({ grammar: THINKS, logprobs: true, max_tokens: 12 });
+    expect(reasoningIn(cut.answer.usage)).toBe(tokensBetweenMarks(cut.answer.choices));
+    const off = await whole({ chat_template_kwargs: { enable_thinking: false }, max_tokens: 8 });
+    expect(reasoningIn(off.answer.usage)).toBe(0);
   });
 
   it("is accepted in the history, where the template shows it", async () => {

@@ -61,6 +61,10 @@ export class AnswerChoice implements TaskSink {
   get account(): TaskAccount | null {
     return this.#account;
   }
+  /** Once its end was taken; null where they are not told apart. */
+  get reasoningTokens(): number | null {
+    return this.#assembly.reasoningTokens;
+  }
   /** Everything that was sensed, or null where nothing was to be. */
   get activations(): Activations | null {
     return this.#assembly.activations;

@@ -1,8 +1,9 @@
 import { ApiError, toApiError } from "../../../shared/errors/api-error.ts";
 import { randomBase62 } from "../../../shared/ids.ts";
-import { usageOf } from "../../../shared/openai/usage.ts";
+import { usageOf, type Usage } from "../../../shared/openai/usage.ts";
 import { IGNORED_FIELDS_HEADER, STEERING_HEADER } from "../../../shared/protocol/headers.ts";
 import { receiptOf, type AppliedSteering } from "../../../shared/steering/receipt.ts";
+import type { EngineEnded } from "../../ports/engine-events.ts";
 import type { EngineLoop, TaskTicket } from "../loop/engine-loop.ts";
 import type { TaskAccount } from "../loop/generation-task.ts";
 import type { Watching } from "../monitoring/watching.ts";
@@ -36,6 +37,8 @@ export function answerGeneration(plan: GenerationPlan, exchange: Exchange, deps:
     }
   });
 }
+
+type Counts = Pick<EngineEnded, "computed_prompt" | "cached_prompt" | "computed_completion">;
 
 class GenerationAnswer {
   readonly #plan: GenerationPlan;
@@ -137,8 +140,7 @@ class GenerationAnswer {
     this.#exchange.account.end(failed ? "failed" : cancelled ? "cancelled" : "completed", counts);
     try {
       if (this.#failure !== null) throw this.#failure;
-      const { computed_prompt: computed, cached_prompt: cached, computed_completion: completion } = counts;
-      this.#write(usageOf(computed + cached, completion, cached), this.#receipt());
+      this.#write(counts, this.#receipt());
     } catch (thrown) {
       this.#fail(thrown);
     } finally {
@@ -161,22 +163,30 @@ class GenerationAnswer {
     return this.#plan.prompts.some(({ steering }) => steering.edits.length > 0);
   }
 
-  #write(usage: ReturnType<typeof usageOf>, receipt: string): void {
+  /** After the ends of all choices were taken. */
+  #usage({ computed_prompt: computed, cached_prompt: cached, computed_completion: completion }: Counts): Usage {
+    const reasoning = this.#choices.map(({ reasoningTokens }) => reasoningTokens);
+    const sum = reasoning.reduce((total, tokens) => (total === null || tokens === null ? null : total + tokens), 0);
+    return usageOf(computed + cached, completion, cached, sum);
+  }
+
+  #write(counts: Counts, receipt: string): void {
     const activations = this.#choices[0]?.activations ?? null;
     const used = this.#steers || activations !== null;
     const steerage = used ? { steering: receipt, ...(activations === null ? {} : { activations }) } : null;
     if (this.#stream !== null) {
-      this.#stream.end(steerage, this.#plan.includeUsage ? usage : null);
+      this.#stream.end(steerage, this.#plan.includeUsage ? this.#usage(counts) : null);
       return;
     }
     const { id, created, model } = this.#head;
+    const choices = this.#choices.map((choice) => choice.whole());
     const body = {
       id,
       object: this.#names.wholeObject,
       created,
       model,
-      choices: this.#choices.map((choice) => choice.whole()),
-      usage,
+      choices,
+      usage: this.#usage(counts),
       ...(steerage === null ? {} : { steerage }),
     };
     sendJson(this.#exchange.response, 200, body, { [STEERING_HEADER]: receipt, ...this.#ignoredFields() });

@@ -3,6 +3,7 @@ import { SensedActivations, type Activations } from "../../sae/activation-rows.t
 import type { SampledToken, TaskAccount } from "../loop/generation-task.ts";
 import { AnswerText } from "../text/answer-text.ts";
 import { chancesOf, LogprobTrail, type TrailEntry } from "../text/logprob-trail.ts";
+import { reasoningSpan, TokenSpans } from "../text/token-spans.ts";
 import { MessageTracker, type MessageDelta } from "../tools/message-tracker.ts";
 import type { AnswerPart, WireFinishReason } from "./answer-form.ts";
 import type { GenerationPlan, PlannedPrompt } from "./generation-plan.ts";
@@ -27,6 +28,9 @@ export class AnswerAssembly {
   readonly #trail: LogprobTrail | null;
   readonly #rows: SensedActivations | null;
   readonly #tracker: MessageTracker | null;
+  /** Null where reasoning is not told apart. */
+  readonly #spans: TokenSpans | null;
+  #reasoningTokens: number | null = null;
   /** Of an echoed prompt. */
   #echoed: TrailEntry[] = [];
   /** Not handed out yet, or with a tracker the whole answer so far. */
@@ -39,12 +43,14 @@ export class AnswerAssembly {
     this.#trail = plan.logprobs < 0 ? null : new LogprobTrail(deps.tokenBytes);
     this.#rows = plan.sensing === null ? null : new SensedActivations(plan.sensing);
     this.#tracker = plan.parser === null ? null : new MessageTracker(plan.parser, deps.newCallId);
+    this.#spans = plan.marksReasoning ? new TokenSpans() : null;
     this.#ready = prompt.echo?.text ?? "";
     if (plan.promptLogprobs) this.#echoed = this.#firstEntry();
   }
 
   addToken(sampled: SampledToken): void {
     this.#trail?.add(sampled);
+    this.#spans?.add(sampled.bytes);
     this.#ready += this.#text.push(sampled.bytes);
   }
 
@@ -67,6 +73,11 @@ export class AnswerAssembly {
     const { echo, tokens } = this.#prompt;
     if (echo === null || echo.fromPosition > 0) return [];
     return [{ bytes: this.#deps.tokenBytes(tokens[0] ?? 0), logprob: null, top: [] }];
+  }
+
+  /** Tokens inside the reasoning of the answer, once it has ended; null where they are not known. */
+  get reasoningTokens(): number | null {
+    return this.#reasoningTokens;
   }
 
   /** What was sensed, or null when nothing was to be. */
@@ -98,8 +109,16 @@ export class AnswerAssembly {
     const gained = this.#tracker === null ? this.#takeText() : this.#tracker.end(this.#ready, cut);
     const entries =
       this.#trail === null ? null : [...this.#echoed.splice(0), ...this.#trail.end(this.#text.releasedBytes)];
+    this.#reasoningTokens = this.#countReasoning();
     const called = (this.#tracker?.callCount ?? 0) > 0;
     return { part: { ...gained, entries }, finishReason: cut ? "length" : called ? "tool_calls" : "stop" };
+  }
+
+  #countReasoning(): number | null {
+    const tracker = this.#tracker;
+    if (tracker === null || this.#spans === null) return null;
+    const span = reasoningSpan(this.#ready, tracker.reasoning, (beginning) => tracker.reasoningIn(beginning));
+    return span === null ? null : this.#spans.countWithin(span);
   }
 
   #takeText(): MessageDelta {

@@ -31,6 +31,8 @@ export interface ChatPrompt {
   readonly renderedTokens: Int32Array;
   /** Null when the whole text is the content. */
   readonly parser: AnswerParser | null;
+  /** The parser tells reasoning apart from the content. */
+  readonly marksReasoning: boolean;
 }
 
 export interface PromptWish {
@@ -105,6 +107,7 @@ export class ChatPrompter {
       constraint: constrained ? { grammar, grammarLazy, grammarTriggers } : UNCONSTRAINED,
       renderedTokens: read ? this.#singleTokens(applied.preservedTokens) : new Int32Array(0),
       parser: read ? this.#parserOf(this.#ownChat(), parser) : null,
+      marksReasoning: read && applied.supportsThinking,
     };
   }
 
@@ -121,6 +124,7 @@ export class ChatPrompter {
       },
       renderedTokens: new Int32Array(0),
       parser: this.#parserOf(this.#fallback, parser),
+      marksReasoning: false,
     };
   }
 

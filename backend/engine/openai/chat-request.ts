@@ -37,6 +37,7 @@ export function readChatRequest(body: RequestBody, model: EngineModel, strict: b
       logprobs,
       renderedTokens: prompt.renderedTokens,
       parser: prompt.parser,
+      marksReasoning: prompt.marksReasoning,
       ignoredFields,
     },
     model,

@@ -38,6 +38,7 @@ export function readCompletionRequest(body: RequestBody, model: EngineModel, str
       logprobs: request.logprobs ?? -1,
       renderedTokens: new Int32Array(0),
       parser: null,
+      marksReasoning: false,
       ignoredFields,
     },
     model,

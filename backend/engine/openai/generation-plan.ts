@@ -34,6 +34,8 @@ export interface GenerationPlan {
   readonly renderedTokens: Int32Array;
   /** Null when the text is the content. */
   readonly parser: AnswerParser | null;
+  /** The parser tells reasoning apart, so its tokens are counted. */
+  readonly marksReasoning: boolean;
   readonly sensing: SensingSet<LoadedSae> | null;
   readonly stream: boolean;
   readonly includeUsage: boolean;

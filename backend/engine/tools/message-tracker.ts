@@ -59,6 +59,16 @@ export class MessageTracker {
     return this.#calls.length;
   }
 
+  /** Reasoning told so far. */
+  get reasoning(): string {
+    return this.#reasoning;
+  }
+
+  /** What is reasoning in a beginning of the answer. */
+  reasoningIn(text: string): string {
+    return this.#read(text, true)?.reasoning ?? "";
+  }
+
   /** `text` is the whole answer so far. */
   update(text: string): MessageDelta {
     // Every reading goes over the whole text, so a long one is read again only when it has grown by a thousandth.
