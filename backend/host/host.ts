@@ -5,7 +5,7 @@ import { mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { Agent } from "undici";
 import type { Logger } from "../../shared/logging/logger.ts";
-import type { Answer, AskedAttempt } from "../../shared/protocol/answer.ts";
+import type { Answer } from "../../shared/protocol/answer.ts";
 import type { HourCounter, Report } from "../../shared/protocol/report.ts";
 import { PROTOCOL_VERSION } from "../../shared/protocol/version.ts";
 import type { Clock } from "../../shared/time/clock.ts";
@@ -13,10 +13,12 @@ import { type HostConfig, originOf } from "../config.ts";
 import { diskOf, mainMemory } from "../discovery/machine.ts";
 import { configuredSaes, launcherOf } from "../launchers/launcher-of.ts";
 import type { OperatorWishes } from "../ports/operator-wishes.ts";
+import { AskedAttempts } from "./asked-attempts.ts";
 import { CounterDigest } from "./counter-digest.ts";
 import { EdgeKeys } from "./edge-keys.ts";
 import { EndedStore } from "./ended-store.ts";
 import { lockFolder } from "./folder-lock.ts";
+import { FormerLife, noteLife } from "./former-life.ts";
 import { Front } from "./front.ts";
 import { OperatorChanges } from "./operator-changes.ts";
 import { OperatorRoutes } from "./operator-routes.ts";
@@ -26,7 +28,7 @@ import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
 import { deliverReport } from "./report-delivery.ts";
 import { Reporter } from "./reporter.ts";
-import { keepOneRunFolder, makeRunFolder } from "./run-folder.ts";
+import { keepTwoRunFolders, makeRunFolder } from "./run-folder.ts";
 import { TokenCheck } from "./token-check.ts";
 
 /** Ended requests in one report; the rest follows at once. */
@@ -76,6 +78,7 @@ class Host implements RunningHost {
   #reporters: Reporter[] = [];
   #digests = new Map<string, CounterDigest>();
   readonly #standsInFor = new Map<string, ReadonlySet<string>>();
+  #asked: AskedAttempts | null = null;
   #front: Front | null = null;
   #keys: EdgeKeys | null = null;
   #ended: EndedStore | null = null;
@@ -126,7 +129,17 @@ class Host implements RunningHost {
     });
     this.port = await listen(this.#front, config.listenAddress);
     this.#origin = originOf(config, this.port);
-    await keepOneRunFolder(path.join(folder, "run-folder"), this.#runFolder);
+    await noteLife(this.#runFolder, { epoch: this.#epoch, replicas: config.models.map(({ name }) => name) });
+    const earlier = await keepTwoRunFolders(path.join(folder, "run-folder"), this.#runFolder);
+    const former = earlier === null ? null : await FormerLife.open(earlier, clock.nowMs());
+    this.#asked = new AskedAttempts({
+      epoch: this.#epoch,
+      replicas: this.#replicas,
+      ended: this.#ended,
+      front: this.#front,
+      former,
+      clock,
+    });
     for (const replica of this.#replicas.values()) replica.start();
     this.#makeReporters();
     for (const reporter of this.#reporters) reporter.start();
@@ -165,6 +178,7 @@ class Host implements RunningHost {
     for (const replica of this.#replicas.values()) await replica.stop();
     for (const reporter of this.#reporters) await reporter.stop();
     await this.#lastReports();
+    await this.#asked?.close();
     this.#cancelSync();
     this.#front?.server.close();
     await this.abandon();
@@ -253,20 +267,9 @@ class Host implements RunningHost {
       ended.acknowledge(answer.ack_ended, mine);
       this.#standsInFor.set(server, new Set(answer.stands_in_for ?? []));
       if (answer.desired !== null) this.#orders?.take(server, answer.desired);
-      for (const asked of answer.ask_ended) this.#tellOf(answer.edge, asked, ended);
+      for (const asked of answer.ask_ended) this.#asked?.tell(answer.edge, asked);
     }
     return { answer, more: report.ended.length === ENDED_PER_REPORT };
-  }
-
-  /** Zeros for a request that an edge waits for and no engine ever had; whatever else there is to tell is told anyway. */
-  #tellOf(edge: string, asked: AskedAttempt, ended: EndedStore): void {
-    const { request_id: requestId, attempt } = asked;
-    const running = this.#replicas.get(asked.replica)?.running;
-    // What a former life of this host knew of it is gone.
-    if (asked.epoch !== this.#epoch || running === undefined) return;
-    if (running.has(requestId, attempt) || ended.has(requestId, attempt)) return;
-    const names = { edge, requestId, attempt };
-    if (this.#front?.isOutOfTheQuestion(names) === true) running.neverBegan(names, "exact");
   }
 
   /**

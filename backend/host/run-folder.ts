@@ -14,9 +14,18 @@ export async function makeRunFolder(): Promise<string> {
   return folder;
 }
 
-/** Notes the folder in `note`, and removes the one that an earlier host noted there and could not remove itself. */
-export async function keepOneRunFolder(note: string, folder: string): Promise<void> {
-  const earlier = await readFile(note, "utf8").catch(() => "");
-  if (earlier !== folder && NAME.test(path.basename(earlier))) await rm(earlier, { recursive: true, force: true });
-  await writeFile(note, folder, { mode: 0o600 });
+/** Only such a folder is ever read as one, or removed, whatever a note says. */
+export const isRunFolder = (folder: string): boolean => NAME.test(path.basename(folder));
+
+/**
+ * Notes this host's folder in `note`, one line a folder, after the one that the host before it could not remove itself,
+ * and answers that one. Older ones are removed.
+ */
+export async function keepTwoRunFolders(note: string, folder: string): Promise<string | null> {
+  const noted = (await readFile(note, "utf8").catch(() => "")).split("\n");
+  const earlier = noted.filter((line) => line !== folder && isRunFolder(line));
+  const last = earlier.pop() ?? null;
+  for (const older of earlier) await rm(older, { recursive: true, force: true });
+  await writeFile(note, last === null ? folder : `${last}\n${folder}`, { mode: 0o600 });
+  return last;
 }

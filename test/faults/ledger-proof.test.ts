@@ -66,7 +66,7 @@ describe("the ledger, over 500 mixed requests", () => {
     }
   }
 
-  it("balances to the last token, with an engine killed and an edge killed on the way", async () => {
+  it("balances to the last token, with an engine, a host and an edge killed on the way", async () => {
     let next = 0;
     const counts = new Map<string, number>();
     const worker = async (): Promise<void> => {
@@ -81,6 +81,9 @@ describe("the ledger, over 500 mixed requests", () => {
     const faults = async (): Promise<void> => {
       await until("a third is done", () => next > REQUESTS / 3);
       for (const pid of stack.enginePids()) process.kill(pid, "SIGKILL");
+      await until("half is done", () => next > REQUESTS / 2);
+      await stack.end("host", "SIGKILL");
+      stack.startHost();
       await until("two thirds are done", () => next > (2 * REQUESTS) / 3);
       await stack.end("edge", "SIGKILL");
       stack.startEdge();
@@ -109,7 +112,7 @@ describe("the ledger, over 500 mixed requests", () => {
     expect(rows.length).toBeGreaterThan(REQUESTS / 2);
     const cancelled = rows.filter((row) => row.outcome === "cancelled");
     expect(cancelled.length).toBeGreaterThan(REQUESTS / 20);
-    // Cancelled, cut off by either death or complete: the machine's own account reached every row.
+    // Cancelled, cut off by any death or complete: the machine's own account reached every row.
     expect(rows.filter((row) => row.exactness !== "exact")).toEqual([]);
     await expect(stack.cli("usage", "check")).resolves.toBeTypeOf("string");
   }, 240_000);
