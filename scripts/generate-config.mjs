@@ -41,6 +41,12 @@ endpoints:
 - A prompt token costs \`prompt_per_1k\` nano-dollars: micro-dollars per 1,000 tokens are nano-dollars per token, and sums never round.
 `;
 
+const LLMGW_INTRODUCTION = `## Coming from llmgw
+
+Every key of llmgw's configuration, by its block there. "Honoured" keeps name and meaning; a file that still has a key that is not read
+is refused, and the message says where its meaning went.
+`;
+
 const HOST_INTRODUCTION = `Configuration of a backend host, read by \`steerage-backend serve --config FILE\`: YAML. A key that is not in this table is refused by name.
 The environment wins over the file; where miLLM had a variable of the same meaning, that name is used. Relative paths start at the
 file's own folder.
@@ -69,13 +75,16 @@ const { configTable } = await built("shared/config/reference.js");
 const { environmentName } = await built("shared/config/environment.js");
 const edge = await built("edge/config.js");
 const host = await built("backend/config.js");
+const { llmgwTable } = await built("edge/config/llmgw-keys.js");
 const { ERRORS } = await built("shared/errors/registry.js");
 const documents = {
   "shared/errors/ERRORS.md": errorDocument(ERRORS),
   "edge/CONFIG.md": documentOf(
     "the edge",
     EDGE_INTRODUCTION,
-    configTable(edge.edgeConfigSchema, (key) => environmentName(edge.EDGE_ENVIRONMENT_PREFIX, key)),
+    `${configTable(edge.edgeConfigSchema, (key) => environmentName(edge.EDGE_ENVIRONMENT_PREFIX, key))}
+${LLMGW_INTRODUCTION}
+${llmgwTable()}`,
   ),
   "backend/CONFIG.md": documentOf(
     "a backend host",

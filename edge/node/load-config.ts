@@ -4,6 +4,7 @@ import type { Command } from "commander";
 import { parseDocument } from "yaml";
 import { withEnvironment } from "../../shared/config/environment.ts";
 import { ConfigError, readConfig } from "../../shared/config/read-config.ts";
+import { llmgwHint } from "../config/llmgw-keys.ts";
 import { EDGE_ENVIRONMENT_PREFIX, edgeConfigSchema, type EdgeConfig } from "../config.ts";
 import { environment } from "./env.ts";
 
@@ -45,6 +46,7 @@ export async function loadConfig(options: ConfigOptions): Promise<LoadedConfig> 
     edgeConfigSchema,
     withEnvironment(document, edgeConfigSchema, EDGE_ENVIRONMENT_PREFIX, environment),
     options.config ?? "The configuration",
+    llmgwHint,
   );
   const folder = file === null ? process.cwd() : path.dirname(file);
   const dataDirectory = options.data === undefined ? path.resolve(folder, config.data) : path.resolve(options.data);

@@ -3,6 +3,7 @@ import { Command, CommanderError } from "commander";
 import { ConfigError } from "../../shared/config/read-config.ts";
 import { StoreConflict } from "../ports/key-store.ts";
 import { registerAccounts } from "./commands/accounts.ts";
+import { registerConfig } from "./commands/config.ts";
 import { registerHosts } from "./commands/hosts.ts";
 import { registerKeys } from "./commands/keys.ts";
 import { registerMigrate } from "./commands/migrate.ts";
@@ -33,6 +34,7 @@ registerAccounts(program);
 registerHosts(program);
 registerUsage(program);
 registerMigrate(program);
+registerConfig(program);
 
 try {
   await program.parseAsync();
