@@ -227,13 +227,16 @@ export function llmgwHint(place: string, name: string): string | null {
   const key = LLMGW_KEYS.find((candidate) => candidate.name === name && PLACES[candidate.block] === place);
   if (key === undefined) return null;
   const where =
-    key.path === null ? "llmgw's setting has no place here" : `in a ${key.file ?? ""}'s file it is '${key.path}'`;
+    key.path === null
+      ? "llmgw's setting has no place here"
+      : `in the file of ${key.file === "host" ? "a host" : "the edge"} it is '${key.path}'`;
   return key.note === null ? where : `${where}: ${key.note}`;
 }
 
+const cell = (text: string): string => text.replaceAll("|", "\\|");
+
 /** The table of CONFIG.md. */
 export function llmgwTable(): string {
-  const cell = (text: string): string => text.replaceAll("|", "\\|");
   const rows = LLMGW_KEYS.map(({ block, name, file, path, note }) => {
     const kept = path !== null && file === "edge" && path.split(".").at(-1) === name;
     const where = path === null ? "–" : `\`${path}\`${file === "host" ? " of a host" : ""}`;

@@ -54,7 +54,7 @@ describe("the keys of llmgw", () => {
   it("are explained to whoever still has them in a file", () => {
     expect(llmgwHint("router", "activation_wait")).toMatch(/router\.admission\.queue_ttl_without_replica/);
     expect(llmgwHint("", "mirror")).toMatch(/no place here/);
-    expect(llmgwHint("control", "base_backoff")).toMatch(/host's file it is 'restart_base'/);
+    expect(llmgwHint("control", "base_backoff")).toMatch(/file of a host it is 'restart_base'/);
     expect(llmgwHint("router", "made_up")).toBeNull();
     expect(llmgwHint("auth", "activation_wait")).toBeNull();
   });
