@@ -185,6 +185,18 @@ const scoringSchema = z.strictObject({
     .describe("A replica gets what it knows only up to this factor of its fair share, or half its slots."),
 });
 
+const idempotencySchema = z.strictObject({
+  keep: duration("24h").describe("How long a repetition gets the first answer; 0 ignores `Idempotency-Key`."),
+  max_answer: size("1MiB").describe(
+    "Largest answer that is kept; a larger one is given once, and a repetition is 409.",
+  ),
+  max_project_bytes: size("64MiB").describe("Kept answers of one project; what is above is given once."),
+  max_keys_per_project: z.int().min(1).default(50_000).describe("Keys of one project that are remembered at a time."),
+  linger: duration("30s").describe(
+    "How long an answer with an `Idempotency-Key` goes on being made after its client left, for the repetition.",
+  ),
+});
+
 const routerSchema = z.strictObject({
   default_profile: z
     .string()
@@ -214,6 +226,7 @@ const routerSchema = z.strictObject({
   prefix: prefixSchema.prefault({}).describe("Routing by what replicas have in their caches."),
   scoring: scoringSchema.prefault({}).describe("When a replica counts as full."),
   admission: admissionSchema.prefault({}).describe("Bands and queues."),
+  idempotency: idempotencySchema.prefault({}).describe("Repeated requests with the same `Idempotency-Key`."),
 });
 
 const endpointSchema = z

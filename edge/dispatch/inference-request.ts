@@ -25,6 +25,8 @@ export interface InferenceRequest {
   readonly session: string | null;
   /** The edges that it came through, this one last. */
   readonly via: string;
+  /** The caller's Idempotency-Key; null when it sent none. */
+  readonly idempotencyKey: string | null;
   /** Wall time, Unix milliseconds. */
   readonly receivedAtMs: number;
 }

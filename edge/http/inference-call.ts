@@ -6,7 +6,13 @@ import {
   type InferenceRoute,
   type RequestEnvelope,
 } from "../../shared/openai/request-envelope.ts";
-import { PROGRESS_HEADER, REQUEST_ID_HEADER, STRICT_HEADER, VIA_HEADER } from "../../shared/protocol/headers.ts";
+import {
+  IDEMPOTENCY_KEY_HEADER,
+  PROGRESS_HEADER,
+  REQUEST_ID_HEADER,
+  STRICT_HEADER,
+  VIA_HEADER,
+} from "../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../deps.ts";
 import type { InferenceRequest } from "../dispatch/inference-request.ts";
 import { UNKNOWN_MODEL } from "../monitoring/edge-metrics.ts";
@@ -74,6 +80,7 @@ export async function checkedInference(deps: EdgeDeps, call: InferenceCall): Pro
       returning: returningOf(header(RETRY_COUNT_HEADER)),
       via,
       session: header(settings.sessionHeader)?.slice(0, MAX_SESSION_LENGTH) || null,
+      idempotencyKey: idempotencyKeyOf(header(IDEMPOTENCY_KEY_HEADER)),
       receivedAtMs,
     },
     headers: { [REQUEST_ID_HEADER]: requestId, ...crossOriginHeaders(header("origin")) },
@@ -95,6 +102,18 @@ const returningOf = (count: string | undefined): boolean | null => (count === un
 
 /** Of a session id, characters: what is longer is cut. */
 const MAX_SESSION_LENGTH = 256;
+
+const MAX_IDEMPOTENCY_KEY_LENGTH = 255;
+
+function idempotencyKeyOf(header: string | undefined): string | null {
+  if (header === undefined) return null;
+  const text = header.trim();
+  if (/^[\x21-\x7e]+$/.test(text) && text.length <= MAX_IDEMPOTENCY_KEY_LENGTH) return text;
+  throw new ApiError("invalid_value", {
+    message: `An Idempotency-Key is 1 to ${MAX_IDEMPOTENCY_KEY_LENGTH} printable ASCII characters without spaces.`,
+    param: "Idempotency-Key",
+  });
+}
 
 /** A caller's text inside our own sentence: bounded. */
 const shown = (name: string): string => (name.length > 128 ? `${name.slice(0, 128)}…` : name);

@@ -5,11 +5,13 @@ import type { EdgeDeps } from "../deps.ts";
 import { bearerCredential } from "../http/bearer.ts";
 import { withHeaders } from "../http/headed-writer.ts";
 import { checkedInference, viaOf } from "../http/inference-call.ts";
+import { limitHeaders } from "../http/limit-headers.ts";
 import { crossOriginHeaders } from "../http/middleware/cross-origin.ts";
 import { checkNotDraining } from "../http/middleware/refuse-when-draining.ts";
 import { newRequestIdentity } from "../http/middleware/request-identity.ts";
 import { checkMediaType, jsonObjectOf } from "../http/read-json.ts";
 import { errorAnswer } from "../http/render-error.ts";
+import type { Principal } from "../ports/principal.ts";
 import type { NodeAnswers } from "./respond.node.ts";
 
 /**
@@ -64,10 +66,12 @@ async function take(deps: EdgeDeps, answers: NodeAnswers, { route, incoming, out
   const { rawHeaders } = incoming;
   const header = (name: string): string | undefined => headerIn(rawHeaders, name.toLowerCase());
   const identity = newRequestIdentity(deps, header(REQUEST_ID_HEADER));
+  let known: Principal | null = null;
   try {
     // The order in which the app refuses: key, draining, a loop of edges, media type, and only then the body.
     const principal =
       deps.everybody ?? (await deps.authenticator.authenticate(bearerCredential(header("authorization"))));
+    known = principal;
     checkNotDraining(deps);
     const via = viaOf(deps, header);
     checkMediaType(header("content-type") ?? null);
@@ -80,7 +84,8 @@ async function take(deps: EdgeDeps, answers: NodeAnswers, { route, incoming, out
   } catch (thrown) {
     const { requestId } = identity;
     const { status, headers, body } = errorAnswer(thrown, () => deps.logger.with({ request_id: requestId }));
-    const more = { ...crossOriginHeaders(header("origin")), [REQUEST_ID_HEADER]: requestId };
+    const limits = known === null ? {} : await limitHeaders(deps, known);
+    const more = { ...limits, ...crossOriginHeaders(header("origin")), [REQUEST_ID_HEADER]: requestId };
     refuse(new Response(body, { status, headers: { ...headers, ...more } }));
   }
 }

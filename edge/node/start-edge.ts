@@ -1,5 +1,6 @@
 import { mkdir } from "node:fs/promises";
 import { ApiError } from "../../shared/errors/api-error.ts";
+import { newRequestId } from "../../shared/ids.ts";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
@@ -7,6 +8,8 @@ import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
 import type { EdgeDeps, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { forgetAnswersEvery } from "../dispatch/idempotency/answer-keeper.ts";
+import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
 import { callSae } from "../dispatch/sae-calls.ts";
 import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
@@ -44,6 +47,9 @@ const CUT_GRACE_MS = 2_000;
 
 /** The ledger's sums over the last day are read from the database, which takes a while on a busy edge. */
 const PROOF_EVERY_MS = 300_000;
+
+/** First answers that are over are deleted. */
+const FORGET_ANSWERS_EVERY_MS = 60_000;
 
 interface EdgeState {
   draining: boolean;
@@ -148,6 +154,19 @@ async function assemble(
       state.ledgerDifference = await ledger.difference().catch(() => null);
     }),
   );
+  const idempotent = new IdempotentDispatch({
+    clock,
+    logger,
+    store,
+    limits,
+    sha256: sha256OnNode,
+    holder: newRequestId(pooledRandomBytes()),
+    settings: settings.idempotencySettings(config),
+    draining: () => state.draining,
+    run: (request, writer) => dispatcher.run(request, writer),
+  });
+  closers.add(() => idempotent.close());
+  closers.add(forgetAnswersEvery({ store, clock, logger }, FORGET_ANSWERS_EVERY_MS));
   const requests = new RunningRequests();
   const answers = new NodeAnswers();
   const deps: EdgeDeps = {
@@ -164,7 +183,7 @@ async function assemble(
     signer,
     standsInFor: () => sharedLedger.dead,
     placementLease: () => membership.placement,
-    dispatch: { run: (request, writer) => requests.track(() => dispatcher.run(request, writer)) },
+    dispatch: { run: (request, writer) => requests.track(() => idempotent.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
     decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),
     priceOf: (model) => settings.priceOf(config, model),

@@ -55,6 +55,11 @@ export class WorkerStore implements Store {
   readonly spent: Store["spent"] = (...args) => this.#ask("spent", args);
   readonly usageHours: Store["usageHours"] = (...args) => this.#ask("usageHours", args);
   readonly rollUp: Store["rollUp"] = (...args) => this.#ask("rollUp", args);
+  readonly claimAnswer: Store["claimAnswer"] = (...args) => this.#ask("claimAnswer", args);
+  readonly keepAnswer: Store["keepAnswer"] = (...args) => this.#ask("keepAnswer", args);
+  readonly dropClaim: Store["dropClaim"] = (...args) => this.#ask("dropClaim", args);
+  readonly renewClaims: Store["renewClaims"] = (...args) => this.#ask("renewClaims", args);
+  readonly forgetAnswers: Store["forgetAnswers"] = (...args) => this.#ask("forgetAnswers", args);
   readonly priceVersion: Store["priceVersion"] = (...args) => this.#ask("priceVersion", args);
   readonly joinEdge: Store["joinEdge"] = (...args) => this.#ask("joinEdge", args);
   readonly edges: Store["edges"] = (...args) => this.#ask("edges", args);

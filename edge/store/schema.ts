@@ -239,3 +239,27 @@ export const budgetSlices = sqliteTable(
     index("budget_slices_edge").on(table.edge),
   ],
 );
+
+/**
+ * First answers by Idempotency-Key. Without a status somebody is making it, until `expires_at` or its renewal; with
+ * one it is kept until then. `body` is null where it was too large. By the database's clock.
+ */
+export const firstAnswers = sqliteTable(
+  "first_answers",
+  {
+    project: text().notNull(),
+    keySha256: text("key_sha256").notNull(),
+    fingerprint: text().notNull(),
+    holder: text().notNull(),
+    requestId: text("request_id").notNull(),
+    expiresAt: integer("expires_at").notNull(),
+    status: integer(),
+    headers: text({ mode: "json" }).$type<Readonly<Record<string, string>>>(),
+    body: text(),
+    bytes: integer().notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.project, table.keySha256] }),
+    index("first_answers_expires_at").on(table.expiresAt),
+  ],
+);

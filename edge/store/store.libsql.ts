@@ -1,5 +1,13 @@
 import type { Client, Transaction } from "@libsql/client";
 import type { Clock } from "../../shared/time/clock.ts";
+import type {
+  AnswerBounds,
+  AnswerClaim,
+  AnswerKey,
+  AnswerStore,
+  ClaimDecision,
+  KeptAnswer,
+} from "../ports/answer-store.ts";
 import type { EdgeIdentity, EdgeMember, EdgeStore, JoinAnswer, RenewAnswer } from "../ports/edge-store.ts";
 import type {
   AccountRecord,
@@ -29,6 +37,7 @@ import type {
 } from "../ports/usage-store.ts";
 import * as adoptionQueries from "./adoption-queries.ts";
 import { databaseOver, type Connection, type Database } from "./database.ts";
+import * as answerQueries from "./answer-queries.ts";
 import * as edgeQueries from "./edge-queries.ts";
 import * as keyQueries from "./key-queries.ts";
 import { proofSnapshot, storedRequests } from "./proof-queries.ts";
@@ -37,7 +46,13 @@ import * as scopeQueries from "./scope-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
-export type Store = KeyStore & KeyAdministration & UsageStore & RollupStore & EdgeStore & OpenRequestStore;
+export type Store = KeyStore &
+  KeyAdministration &
+  UsageStore &
+  RollupStore &
+  EdgeStore &
+  OpenRequestStore &
+  AnswerStore;
 
 export interface LibsqlStoreOptions {
   readonly clock: Clock;
@@ -192,6 +207,30 @@ export class LibsqlStore implements Store {
 
   settleAbandoned(waitMs: number, atMs: number): Promise<number> {
     return this.#transaction("write", (_, connection) => adoptionQueries.settleAbandoned(connection, waitMs, atMs));
+  }
+
+  claimAnswer(claim: AnswerClaim, bounds: Pick<AnswerBounds, "maxKeys">): Promise<ClaimDecision> {
+    return this.#transaction("write", (database) => answerQueries.claimAnswer(database, claim, bounds));
+  }
+
+  keepAnswer(
+    key: AnswerKey & { readonly holder: string },
+    answer: KeptAnswer,
+    term: Pick<AnswerBounds, "maxBytes"> & { readonly keepMs: number },
+  ): Promise<void> {
+    return this.#transaction("write", (database) => answerQueries.keepAnswer(database, key, answer, term));
+  }
+
+  dropClaim(key: AnswerKey & { readonly holder: string }): Promise<void> {
+    return this.#transaction("write", (database) => answerQueries.dropClaim(database, key));
+  }
+
+  renewClaims(holder: string, leaseMs: number): Promise<void> {
+    return this.#transaction("write", (database) => answerQueries.renewClaims(database, holder, leaseMs));
+  }
+
+  forgetAnswers(): Promise<number> {
+    return this.#transaction("write", (database) => answerQueries.forgetAnswers(database));
   }
 
   /** Waits for what runs and closes the connection. */

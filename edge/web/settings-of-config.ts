@@ -3,6 +3,7 @@ import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings, type BandSettings }
 import { ceilingOf, type EdgeConfig } from "../config.ts";
 import { BUILT_IN_PROFILE, profileSchema, profilesWithBuiltIn, type RoutingProfile } from "../config/profiles.ts";
 import type { HttpSettings } from "../deps.ts";
+import type { IdempotencySettings } from "../dispatch/idempotency/answer-keeper.ts";
 import { DEFAULT_DISPATCH_SETTINGS, type DispatchPolicy, type DispatchSettings } from "../dispatch/settings.ts";
 import type { ScrapeSettings } from "../fleet/endpoint-scraper.ts";
 import type { FleetSettings, ModelNote } from "../fleet/settings.ts";
@@ -252,6 +253,18 @@ export function limitDefaults({ auth, router }: EdgeConfig): LimitDefaults {
 export function ledgerSettings({ auth }: EdgeConfig): LedgerSettings {
   const { flush_interval: flushIntervalMs, batch_size: batchSize, buffer_size: bufferSize } = auth;
   return { flushIntervalMs, batchSize, bufferSize, ...LEDGER_WAITS };
+}
+
+export function idempotencySettings({ router }: EdgeConfig): IdempotencySettings {
+  const { keep, max_answer, max_project_bytes, max_keys_per_project, linger } = router.idempotency;
+  return {
+    keepMs: keep,
+    maxAnswerBytes: max_answer,
+    maxProjectBytes: max_project_bytes,
+    maxKeysPerProject: max_keys_per_project,
+    lingerMs: linger,
+    waitMs: router.timeouts.total === 0 ? LONGEST_RESERVATION_MS : router.timeouts.total,
+  };
 }
 
 /** How many verdicts on keys are kept. */

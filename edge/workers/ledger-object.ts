@@ -4,6 +4,8 @@ import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
 import { scopeIds } from "../limits/scopes.ts";
 import type { OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
+import type { LibsqlStore } from "../store/store.libsql.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
 import { ledgerSettings, priceList } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
@@ -30,6 +32,8 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
   readonly #ledger: JournaledLedger;
   readonly #journal: DurableObjectJournal;
   readonly #retryMs: number;
+  readonly #store: LibsqlStore;
+  readonly #logger: Logger;
   #priceVersion: number | null = null;
 
   constructor(state: DurableObjectState, env: WorkerEnv) {
@@ -37,11 +41,13 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
     const settings = settingsOf(env);
     this.#journal = new DurableObjectJournal(state.storage);
     this.#retryMs = Math.max(1_000, settings.config.auth.flush_interval);
+    this.#store = storeOf(settings);
+    this.#logger = workersLogger(settings.config);
     this.#ledger = new JournaledLedger({
       clock: workersClock,
-      logger: workersLogger(settings.config),
+      logger: this.#logger,
       journal: this.#journal,
-      store: storeOf(settings),
+      store: this.#store,
       edge: settings.config.name,
       settings: ledgerSettings(settings.config),
       // Reservations of requests end in the Worker; what comes later changes budgets here.
@@ -99,6 +105,11 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
 
   override async alarm(): Promise<void> {
     await this.#ledger.flush();
+    await this.#store
+      .forgetAnswers()
+      .catch((thrown: unknown) =>
+        this.#logger.warn("old first answers could not be deleted", { reason: String(thrown) }),
+      );
     // Lines are left: rows that wait for a report, or a database that is away.
     if (this.#journal.lines() > 0) await this.#flushLater();
   }

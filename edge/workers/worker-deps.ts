@@ -3,9 +3,11 @@ import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import type { Dispatch, EdgeDeps } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
+import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
 import { callSae } from "../dispatch/sae-calls.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
+import type { AnswerStore } from "../ports/answer-store.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { Signer } from "../ports/signer.ts";
 import * as settings from "../web/settings-of-config.ts";
@@ -61,7 +63,7 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     signer,
     // A Worker is one edge, whatever the number of its isolates.
     placementLease: () => 1,
-    dispatch: dispatchOf(env, { signer, metrics }),
+    dispatch: dispatchOf(env, { signer, metrics, store }),
     callSae: (call) => {
       // Nothing of it is priced.
       const dispatch = settings.dispatchSettings(config, { priceVersion: 0, secret: worker.secret });
@@ -81,7 +83,10 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
 }
 
 /** A dispatcher for one request, once the ledger said that it takes one. */
-function dispatchOf(env: WorkerEnv, parts: { readonly signer: Signer; readonly metrics: EdgeMetrics }): Dispatch {
+function dispatchOf(
+  env: WorkerEnv,
+  parts: { readonly signer: Signer; readonly metrics: EdgeMetrics; readonly store: AnswerStore },
+): Dispatch {
   const { config, secret } = settingsOf(env);
   const logger = workersLogger(config);
   return {
@@ -110,7 +115,21 @@ function dispatchOf(env: WorkerEnv, parts: { readonly signer: Signer; readonly m
         // Nothing waits here after the answer: a reservation is settled with our own count, the row by the report.
         settings: { ...settings.dispatchSettings(config, { priceVersion, secret }), reportWaitMs: 0 },
       });
-      await dispatcher.run(request, writer);
+      // One for this request alone: the database tells it of others.
+      const idempotent = new IdempotentDispatch({
+        clock: workersClock,
+        logger,
+        store: parts.store,
+        limits: remoteLimits(env),
+        sha256,
+        holder: request.requestId,
+        // Nothing outlives its client here.
+        settings: { ...settings.idempotencySettings(config), lingerMs: 0 },
+        draining: () => false,
+        run: (asked, answer) => dispatcher.run(asked, answer),
+      });
+      await idempotent.run(request, writer);
+      idempotent.close();
       await ledger.written().catch((thrown: unknown) => {
         logger.error("usage was lost on its way to the ledger", { request_id: request.requestId }, thrown);
       });

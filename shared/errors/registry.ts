@@ -110,6 +110,30 @@ export const ERRORS = {
     "Activations cannot be returned for this request.",
     "The message says which member stands against it.",
   ),
+  idempotency_key_reused: final(
+    422,
+    "invalid_request_error",
+    "This Idempotency-Key was used with another request.",
+    "A key is remembered for `router.idempotency.keep`, per project. Use a new one for every request that is not a repetition.",
+  ),
+  idempotent_answer_not_kept: final(
+    409,
+    "invalid_request_error",
+    "The first answer to this Idempotency-Key was too large to be given again.",
+    "It was given once and billed once. Bounds: `router.idempotency.max_answer` and `max_project_bytes`; use a new key to ask anew.",
+  ),
+  idempotency_keys_exhausted: passing(
+    429,
+    "rate_limit_error",
+    "This project has used as many Idempotency-Keys as are remembered.",
+    "`router.idempotency.max_keys_per_project`; keys are forgotten after `keep`. Requests without a key go on.",
+  ),
+  idempotency_unavailable: passing(
+    503,
+    "server_error",
+    "Whether this request was answered before cannot be told at the moment.",
+    "The database is away. Send it without an Idempotency-Key, or wait for Retry-After seconds.",
+  ),
   length_required: final(
     411,
     "invalid_request_error",

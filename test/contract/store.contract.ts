@@ -346,6 +346,60 @@ export function storeContract({ name, create }: StoreCase): void {
       expect(await store.priceVersion(price(1), START_MS)).toBe(3);
     });
 
+    describe("first answers by Idempotency-Key", () => {
+      const key = { project: "p1", keySha256: "a".repeat(64) };
+      const claim = { ...key, fingerprint: "f1", holder: "h1", requestId: "r1", leaseMs: 60_000 };
+      const answer = { requestId: "r1", status: 200, headers: { "content-type": "text/plain" }, body: "mañana" };
+      const term = { maxBytes: 20, keepMs: 60_000 };
+      const bounds = { maxKeys: 2 };
+
+      it("are claimed by one of many at once, and given to all after it", async () => {
+        const decisions = await Promise.all(
+          Array.from({ length: 5 }, (_, at) => store.claimAnswer({ ...claim, holder: `h${at}` }, bounds)),
+        );
+        expect(decisions.map(({ kind }) => kind).toSorted()).toEqual([
+          "claimed",
+          ...Array.from({ length: 4 }, () => "running"),
+        ]);
+        const holder = `h${decisions.findIndex(({ kind }) => kind === "claimed")}`;
+        await store.keepAnswer({ ...key, holder: "another" }, answer, term);
+        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "running" });
+        await store.keepAnswer({ ...key, holder }, answer, term);
+        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "kept", answer });
+        expect(await store.claimAnswer({ ...claim, fingerprint: "f2" }, bounds)).toEqual({ kind: "different" });
+        expect(await store.claimAnswer({ ...claim, project: "p2" }, bounds)).toEqual({ kind: "claimed" });
+      });
+
+      it("are free again when their claim was dropped, or not renewed by a process that died", async () => {
+        await store.claimAnswer(claim, bounds);
+        await store.dropClaim({ ...key, holder: "another" });
+        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "running" });
+        await store.dropClaim({ ...key, holder: "h1" });
+        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "claimed" });
+        await store.renewClaims("h1", -1);
+        expect(await store.claimAnswer({ ...claim, holder: "h2", fingerprint: "f2" }, bounds)).toEqual({
+          kind: "claimed",
+        });
+        await store.renewClaims("h1", -1);
+        expect(await store.claimAnswer({ ...claim, fingerprint: "f2" }, bounds)).toEqual({ kind: "running" });
+      });
+
+      it("are bounded in number and in bytes, and forgotten when their time is over", async () => {
+        const other = { ...claim, keySha256: "b".repeat(64) };
+        await store.claimAnswer(claim, bounds);
+        await store.keepAnswer({ ...key, holder: "h1" }, { ...answer, body: "é".repeat(8) }, term);
+        await store.claimAnswer(other, bounds);
+        await store.keepAnswer({ ...other, holder: "h1" }, { ...answer, body: "x".repeat(5) }, term);
+        expect(await store.claimAnswer(other, bounds)).toMatchObject({ kind: "kept", answer: { body: null } });
+        const third = { ...claim, keySha256: "c".repeat(64) };
+        expect(await store.claimAnswer(third, bounds)).toEqual({ kind: "full" });
+        expect(await store.forgetAnswers()).toBe(0);
+        await store.claimAnswer({ ...claim, project: "p2" }, bounds);
+        await store.keepAnswer({ ...key, project: "p2", holder: "h1" }, answer, { ...term, keepMs: -1 });
+        expect(await store.forgetAnswers()).toBe(1);
+      });
+    });
+
     it("takes many calls at once", async () => {
       await Promise.all(
         Array.from({ length: 30 }, (_, at) => store.createKey(newKey({ keyId: String(at).padStart(12, "k") }))),

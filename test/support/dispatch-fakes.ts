@@ -227,6 +227,7 @@ export interface RequestOptions {
   readonly model?: ServedModel;
   readonly strict?: string;
   readonly progress?: boolean;
+  readonly idempotencyKey?: string;
   readonly receivedAtMs: number;
 }
 
@@ -235,6 +236,7 @@ export function inferenceRequest(body: Record<string, unknown>, options: Request
   return {
     requestId: options.requestId ?? "req_0000000000000000000001",
     clientRequestId: null,
+    idempotencyKey: options.idempotencyKey ?? null,
     route: options.route ?? "/v1/chat/completions",
     envelope: requestEnvelopeSchema.parse(JSON.parse(bodyText)),
     bodyText,

@@ -2,6 +2,7 @@ import type { MiddlewareHandler } from "hono";
 import {
   ERROR_SOURCE_HEADER,
   IGNORED_FIELDS_HEADER,
+  REPLAYED_HEADER,
   REQUEST_ID_HEADER,
   ROUTE_HEADER,
   STEERING_HEADER,
@@ -14,6 +15,7 @@ const EXPOSED = [
   ROUTE_HEADER,
   IGNORED_FIELDS_HEADER,
   ERROR_SOURCE_HEADER,
+  REPLAYED_HEADER,
   "retry-after",
   "x-should-retry",
   "x-ratelimit-limit-requests",

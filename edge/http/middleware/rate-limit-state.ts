@@ -1,8 +1,7 @@
 import type { MiddlewareHandler } from "hono";
 import type { EdgeDeps } from "../../deps.ts";
-import { rateLimitHeaders } from "../../dispatch/account/rate-limit-headers.ts";
-import { scopesOf } from "../../limits/scopes.ts";
 import type { HttpEnvironment } from "../environment.ts";
+import { limitHeaders } from "../limit-headers.ts";
 
 /**
  * `x-ratelimit-*` on every answer to a key that has none yet: dispatch tells those of its own reservation, this the
@@ -15,12 +14,7 @@ export function rateLimitState(
   return async (c, next) => {
     await next();
     if (options.dispatches && c.error === undefined) return;
-    const principal = c.get("principal");
-    // Nobody is refused or kept waiting for the sake of headers that cannot be told.
-    const view = await deps.limits
-      .inspect({ account: principal.account, scopes: scopesOf(principal), atMs: deps.clock.nowMs() })
-      .catch(() => null);
-    if (view === null) return;
-    for (const [name, value] of Object.entries(rateLimitHeaders(view.state))) c.res.headers.set(name, value);
+    const headers = await limitHeaders(deps, c.get("principal"));
+    for (const [name, value] of Object.entries(headers)) c.res.headers.set(name, value);
   };
 }
