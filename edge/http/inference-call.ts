@@ -18,6 +18,7 @@ import type { InferenceRequest } from "../dispatch/inference-request.ts";
 import { UNKNOWN_MODEL } from "../monitoring/edge-metrics.ts";
 import type { Principal } from "../ports/principal.ts";
 import { bandOf } from "./band.ts";
+import { checkMediaAddresses } from "./media-rules.ts";
 import { crossOriginHeaders } from "./middleware/cross-origin.ts";
 import type { RequestIdentity } from "./middleware/request-identity.ts";
 import type { JsonObjectBody } from "./read-json.ts";
@@ -53,6 +54,7 @@ export async function checkedInference(deps: EdgeDeps, call: InferenceCall): Pro
   const { settings } = deps;
   const envelope = envelopeOf(body.object);
   checkEnvelope(route, envelope);
+  if (route === "/v1/chat/completions") checkMediaAddresses(body.object["messages"]);
   const model = await deps.fleet.resolve(envelope.model);
   if (model === null) {
     deps.metrics.requestRefused(UNKNOWN_MODEL);

@@ -102,7 +102,8 @@ export function answerOfFive(request: SeenRequest, response: ServerResponse): vo
     response.end(endOfStream());
     return;
   }
-  const message = { role: "assistant", content: FIVE_WORDS.join("") };
-  const whole = { ...base, object: "chat.completion", choices: [{ index: 0, message, finish_reason: "stop" }], usage };
+  const message = { role: "assistant", content: FIVE_WORDS.join(""), refusal: null };
+  const choices = [{ index: 0, message, logprobs: null, finish_reason: "stop" }];
+  const whole = { ...base, object: "chat.completion", choices, usage };
   response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(whole));
 }
