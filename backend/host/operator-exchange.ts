@@ -75,7 +75,7 @@ export function askEngine(question: OperatorQuestion): Promise<EngineAnswer> {
 function ask(question: OperatorQuestion, onAnswer: (answer: IncomingMessage) => void): ClientRequest {
   const { socketPath, method, path, headers, body } = question;
   const asked = httpRequest(
-    { socketPath, method, path, headers: { ...headers, "content-length": String(body.length) } },
+    { socketPath, method, path, headers: { ...headers, "content-length": String(body.length) }, agent: false },
     onAnswer,
   );
   asked.end(body);

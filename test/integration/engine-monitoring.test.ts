@@ -168,7 +168,28 @@ describe("a watch list", () => {
     expect((await statistics()).rows - before).toBe(1 + 24 - 1);
   });
 
-  it("goes on where its SAE is swapped, and waits where it is detached", async () => {
+  it("begins anew where its SAE is swapped for another one", async () => {
+    await put({ sae_id: "demo-l2", features: [500] });
+    await answer();
+    await engine.post("/engine/v1/saes", demo("demo-l2"));
+    expect(await statistics()).toMatchObject({ requests: 1, layer: 2 });
+    const stream = await engine.get(`${LISTS}/sea/events?stream=true`);
+    await engine.post("/engine/v1/saes", { ...demo("demo-l1"), id: "demo-l2" });
+    await answer();
+    expect(await statistics()).toMatchObject({ requests: 1, layer: 1 });
+    expect(await stream.text()).not.toContain("data:");
+    await engine.post("/engine/v1/saes", demo("demo-l2"));
+  });
+
+  it("reads the prompt's last row and the answer's rows after the last block", async () => {
+    await engine.post("/engine/v1/saes", { ...demo("demo-l2"), id: "top", layer: 3, serve_anyway: true });
+    await put({ sae_id: "top", features: [500] });
+    await answer({}, "req_1", "last block");
+    expect((await statistics()).rows).toBe(1 + 24 - 1);
+    await engine.get("/engine/v1/saes/top", { method: "DELETE" });
+  });
+
+  it("waits where its SAE is detached, and goes on when it is back", async () => {
     await put({ sae_id: "demo-l2", features: [500] });
     await engine.get("/engine/v1/saes/demo-l2", { method: "DELETE" });
     await answer();

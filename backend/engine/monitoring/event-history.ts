@@ -28,6 +28,7 @@ export interface EventListener {
 /** The newest events of one watch list, and whoever follows them. */
 export class EventHistory {
   readonly #capacity: number;
+  /** A ring: the event of sequence n stands at (n - 1) modulo the capacity. */
   readonly #events: KeptEvent[] = [];
   readonly #listeners = new Set<EventListener>();
   #sequence = 0;
@@ -46,17 +47,20 @@ export class EventHistory {
 
   add(event: ThresholdEvent): void {
     if (this.#closed) return;
+    const kept = { sequence: this.#sequence + 1, ...event };
+    this.#events[this.#sequence % this.#capacity] = kept;
     this.#sequence += 1;
-    const kept = { sequence: this.#sequence, ...event };
-    this.#events.push(kept);
-    if (this.#events.length > this.#capacity) this.#events.shift();
     for (const listener of this.#listeners) listener.event(kept);
   }
 
   /** The first `limit` kept events after a sequence, oldest first. */
   after(sequence: number, limit = Infinity): readonly KeptEvent[] {
-    const first = this.#events.findIndex((event) => event.sequence > sequence);
-    return first < 0 ? [] : this.#events.slice(first, first + limit);
+    const forgotten = Math.max(0, this.#sequence - this.#capacity);
+    const first = Math.max(sequence, forgotten);
+    const count = Math.max(0, Math.min(limit, this.#sequence - first));
+    return Array.from({ length: count }, (_, at) => this.#events[(first + at) % this.#capacity]).filter(
+      (event) => event !== undefined,
+    );
   }
 
   /** Those after a sequence at once, then all that come. Returns how to leave. */

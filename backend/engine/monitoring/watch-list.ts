@@ -1,6 +1,7 @@
 import type { RequestLabel } from "../loop/generation-task.ts";
 import type { SensedRows } from "../../native/binding.ts";
 import type { MonitoringOptions, WatchListDefinition } from "../../ports/watch-lists.ts";
+import type { AttachedSae } from "../../sae/attached-sae.ts";
 import { EventHistory, type EventContext } from "./event-history.ts";
 import { FeatureWindows } from "./feature-windows.ts";
 
@@ -17,6 +18,8 @@ export class WatchList {
   readonly windows: FeatureWindows;
   readonly history: EventHistory;
   readonly sinceMs: number;
+  /** Which weights it has read; null before it has read any. */
+  #read: string | null = null;
   /** Crossings that were counted and are no events, since their request had had its share. */
   suppressed = 0;
 
@@ -25,6 +28,13 @@ export class WatchList {
     this.windows = new FeatureWindows(definition.features, definition.threshold);
     this.history = new EventHistory(options.history);
     this.sinceMs = nowMs;
+  }
+
+  /** Whether what it reads from now on goes with what it has read: not so after its SAE was swapped for another one. */
+  goesOnWith({ digest, layer }: Pick<AttachedSae, "digest" | "layer">): boolean {
+    const weights = `${digest}@${layer}`;
+    this.#read ??= weights;
+    return this.#read === weights;
   }
 
   tell(crossing: Crossing, of: CrossingOrigin): void {

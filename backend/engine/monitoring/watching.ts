@@ -52,11 +52,13 @@ export class Watching {
   }
 
   get lists(): readonly WatchList[] {
+    this.#renew();
     return [...this.#lists.values()];
   }
 
   /** Throws `watch_list_not_found`. */
   list(id: string): WatchList {
+    this.#renew();
     const list = this.#lists.get(id);
     if (list !== undefined) return list;
     throw new ApiError("watch_list_not_found", { message: `There is no watch list '${id.slice(0, 64)}'.` });
@@ -73,10 +75,22 @@ export class Watching {
         param: "id",
       });
     }
-    before?.history.close();
+    return this.#begin(definition);
+  }
+
+  #begin(definition: WatchListDefinition): WatchList {
+    this.#lists.get(definition.id)?.history.close();
     const list = new WatchList(definition, this.#deps.options, this.nowMs());
-    this.#lists.set(id, list);
+    this.#lists.set(definition.id, list);
     return list;
+  }
+
+  /** Figures of two SAEs must not be mixed: a list whose SAE was swapped begins anew. */
+  #renew(): void {
+    for (const list of this.#lists.values()) {
+      const sae = this.#saeOf(list.definition);
+      if (sae !== null && !list.goesOnWith(sae)) this.#begin(list.definition);
+    }
   }
 
   remove(id: string): void {
@@ -146,6 +160,7 @@ export class Watching {
   }
 
   #watched(): Watched[] {
+    this.#renew();
     return [...this.#lists.values()].flatMap((list) => {
       const sae = this.#saeOf(list.definition);
       return sae === null || this.idleReason(list) !== null ? [] : [{ list, sae }];

@@ -106,9 +106,33 @@ describe("the store of ended requests", () => {
     first.add(entry(5));
     first.acknowledge([{ request_id: "req_1", attempt: 1 }]);
     const sums = [
-      { edge: "edge-1", epoch: 7, hour: 10 * HOUR_MS, requests: 2, computed_prompt: 20, cached_prompt: 4, computed_completion: 6 },
-      { edge: "edge-1", epoch: 8, hour: 10 * HOUR_MS, requests: 1, computed_prompt: 10, cached_prompt: 2, computed_completion: 3 },
-      { edge: "edge-1", epoch: 7, hour: 11 * HOUR_MS, requests: 1, computed_prompt: 10, cached_prompt: 2, computed_completion: 4 },
+      {
+        edge: "edge-1",
+        epoch: 7,
+        hour: 10 * HOUR_MS,
+        requests: 2,
+        computed_prompt: 20,
+        cached_prompt: 4,
+        computed_completion: 6,
+      },
+      {
+        edge: "edge-1",
+        epoch: 8,
+        hour: 10 * HOUR_MS,
+        requests: 1,
+        computed_prompt: 10,
+        cached_prompt: 2,
+        computed_completion: 3,
+      },
+      {
+        edge: "edge-1",
+        epoch: 7,
+        hour: 11 * HOUR_MS,
+        requests: 1,
+        computed_prompt: 10,
+        cached_prompt: 2,
+        computed_completion: 4,
+      },
     ];
     expect(first.counters(wanted)).toEqual(sums);
     expect(open().counters(wanted)).toEqual(sums);

@@ -90,7 +90,7 @@ describe("launchers", () => {
     writeFileSync(path.join(folder, "m.gguf"), header("GGUF", 3));
     mkdirSync(path.join(folder, "l2"));
     const saes = ["l1", "l2", "l3"].map((id) => ({ id, source: id }));
-    const native = launcher({ name: "demo", source: "m.gguf", saes });
+    const native = launcher({ name: "demo", source: "m.gguf", saes }, { monitoring: { context_text: true } });
     expect(await native.findFault()).toBe(`${path.join(folder, "l1")}: does not exist`);
     const attached = ["l3", "l4"].map((id) => ({
       id,
@@ -100,7 +100,9 @@ describe("launchers", () => {
       serve_anyway: false,
       required: false,
     }));
-    wishes = { ...NO_WISHES, attached, detached: ["l1"] };
+    const list = { id: "w", sae_id: "l2", features: [1], threshold: 2, context_tokens: 3 };
+    const watched = { ...list, read_point: "pre_steering" } as const;
+    wishes = { attached, detached: ["l1"], watch_lists: [watched] };
     expect(await native.findFault()).toBeNull();
     const plan = await native.prepare(path.join(folder, "e.sock"));
     const options = engineOptionsSchema.parse(JSON.parse(readFileSync(plan.arguments.at(-1) ?? "", "utf8")));
@@ -109,6 +111,10 @@ describe("launchers", () => {
       ["l3", "/gone/l3", false],
       ["l4", "/gone/l4", false],
     ]);
+    expect(options).toMatchObject({
+      watch_lists: [watched],
+      monitoring: { context_text: true, context_tokens: 16, history: 1_000, max_events_per_request: 20 },
+    });
   });
 
   it("gives the scripted engine its script as flags", async () => {
