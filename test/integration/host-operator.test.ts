@@ -195,7 +195,9 @@ describe("a host's own port, for its operator", () => {
       await call("PUT", `${LISTS}/sea`, { body: { features: [501], read_point: "pre_steering" } });
       await call("PUT", `${LISTS}/gone`, { body: { features: [3] } });
       await call("DELETE", `${LISTS}/gone`);
+      const stream = await call("GET", `${LISTS}/sea/events?stream=true`);
       killEngines();
+      await expect(stream.text()).rejects.toThrow("terminated");
       await until("the engines are gone", () => readyCount() === 0);
       await until("the models are ready", () => readyCount() === 2);
       const { data } = z.object({ data: z.array(z.unknown()) }).parse(await (await call("GET", LISTS)).json());
