@@ -9,13 +9,18 @@ const MAX_CREDENTIAL_LENGTH = 512;
  */
 export function bearerCredential(header: string | undefined): string {
   if (header === undefined) throw new ApiError("missing_api_key");
-  const parts = new Set(header.split(",").map((part) => part.trim()));
-  const [only] = parts;
-  if (parts.size !== 1 || only === undefined) {
+  const only = header.includes(",") ? onlyOne(header) : header.trim();
+  if (only === null) {
     throw new ApiError("invalid_api_key", { message: "Authorization was sent more than once with different values." });
   }
   const match = /^bearer(?: +(\S+))?$/i.exec(only);
   if (match?.[1] === undefined) throw new ApiError("missing_api_key");
   if (match[1].length > MAX_CREDENTIAL_LENGTH) throw new ApiError("invalid_api_key");
   return match[1];
+}
+
+/** What is repeated the same is one; null where they differ. */
+function onlyOne(header: string): string | null {
+  const [first = null, ...others] = new Set(header.split(",").map((part) => part.trim()));
+  return others.length === 0 ? first : null;
 }

@@ -2,6 +2,10 @@ import type { ResponseWriter } from "../ports/response-writer.ts";
 
 /** A writer that adds headers of the HTTP room to whatever is started through it; the answer's own win. */
 export function withHeaders(writer: ResponseWriter, extra: Readonly<Record<string, string>>): ResponseWriter {
+  return Object.keys(extra).length === 0 ? writer : headed(writer, extra);
+}
+
+function headed(writer: ResponseWriter, extra: Readonly<Record<string, string>>): ResponseWriter {
   return {
     start: (status, headers) => writer.start(status, lowerCased(extra, headers)),
     get started() {

@@ -6,13 +6,7 @@ import {
   type InferenceRoute,
   type RequestEnvelope,
 } from "../../shared/openai/request-envelope.ts";
-import {
-  IDEMPOTENCY_KEY_HEADER,
-  PROGRESS_HEADER,
-  REQUEST_ID_HEADER,
-  STRICT_HEADER,
-  VIA_HEADER,
-} from "../../shared/protocol/headers.ts";
+import { IDEMPOTENCY_KEY_HEADER, PROGRESS_HEADER, STRICT_HEADER, VIA_HEADER } from "../../shared/protocol/headers.ts";
 import type { EdgeDeps } from "../deps.ts";
 import type { InferenceRequest } from "../dispatch/inference-request.ts";
 import { UNKNOWN_MODEL } from "../monitoring/edge-metrics.ts";
@@ -39,7 +33,7 @@ export interface InferenceCall {
 
 export interface CheckedInference {
   readonly request: InferenceRequest;
-  /** For the answer, whatever it will be. */
+  /** For the answer, whatever it will be, beside those of dispatch. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -85,7 +79,7 @@ export async function checkedInference(deps: EdgeDeps, call: InferenceCall): Pro
       idempotencyKey: idempotencyKeyOf(header(IDEMPOTENCY_KEY_HEADER)),
       receivedAtMs,
     },
-    headers: { [REQUEST_ID_HEADER]: requestId, ...crossOriginHeaders(header("origin")) },
+    headers: crossOriginHeaders(header("origin")),
   };
 }
 

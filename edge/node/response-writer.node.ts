@@ -17,6 +17,14 @@ export interface CuttableWriter extends ResponseWriter {
 /** How long a client may take over what was left to send when its answer ended. */
 const LAST_BYTES_MS = 120_000;
 
+/** Of a whole answer, so much may wait for its end, so that all of it goes out in one piece. */
+const MOST_HELD_BYTES = 64 * 1_024;
+
+interface Head {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
 /** Writes onto Node's own response object: no web stream in between, and its buffer is the only one. */
 export function nodeResponseWriter(outgoing: ServerResponse, lastBytesMs = LAST_BYTES_MS): CuttableWriter {
   return new NodeResponseWriter(outgoing, lastBytesMs);
@@ -29,6 +37,12 @@ class NodeResponseWriter implements CuttableWriter {
   #started = false;
   #isStream = false;
   #wrote = false;
+  /** Of a whole answer that has not gone out yet; it does so at its end, or when this turn of the event loop ends. */
+  #head: Head | null = null;
+  /** Whoever writes was told that there is no room. */
+  #isFull = false;
+  #held: (Uint8Array | string)[] = [];
+  #heldBytes = 0;
   /** Ended or broken by us: what the client does from now on is of no interest. */
   #over = false;
   #clientGone = false;
@@ -38,7 +52,11 @@ class NodeResponseWriter implements CuttableWriter {
   constructor(outgoing: ServerResponse, lastBytesMs: number) {
     this.#outgoing = outgoing;
     this.#lastBytesMs = lastBytesMs;
-    outgoing.on("drain", () => this.#onDrain());
+    outgoing.on("drain", () => {
+      if (!this.#isFull) return;
+      this.#isFull = false;
+      this.#onDrain();
+    });
     // A write may lose a race with the connection's end; `close` tells of it.
     outgoing.on("error", () => undefined);
     outgoing.once("close", () => {
@@ -61,6 +79,11 @@ class NodeResponseWriter implements CuttableWriter {
     this.#started = true;
     this.#isStream = headers["content-type"]?.startsWith("text/event-stream") === true;
     if (this.#clientGone || this.#over) return;
+    if (!this.#isStream) {
+      this.#head = { status, headers };
+      setImmediate(() => this.#letGo());
+      return;
+    }
     this.#outgoing.writeHead(status, headers);
     // Head and first bytes often come together and then share a packet; otherwise the head must not wait for them.
     process.nextTick(() => {
@@ -71,14 +94,20 @@ class NodeResponseWriter implements CuttableWriter {
   write(chunk: Uint8Array | string): boolean {
     if (this.#clientGone || this.#over) return true;
     this.#wrote = true;
-    return this.#outgoing.write(chunk);
+    if (this.#head !== null) {
+      this.#held.push(chunk);
+      this.#heldBytes += typeof chunk === "string" ? Buffer.byteLength(chunk) : chunk.length;
+      return this.#told(this.#heldBytes <= MOST_HELD_BYTES || this.#letGo());
+    }
+    return this.#told(this.#outgoing.write(chunk));
   }
 
   end(): void {
     if (this.#over) return;
     this.#over = true;
     if (this.#clientGone) return;
-    this.#outgoing.end();
+    if (this.#head === null) this.#outgoing.end();
+    else this.#sendWhole(this.#head);
     // Nobody watches the client any more: one that reads nothing would keep its connection for ever.
     this.#lastBytesTimer = setTimeout(() => this.#outgoing.destroy(), this.#lastBytesMs).unref();
   }
@@ -99,7 +128,7 @@ class NodeResponseWriter implements CuttableWriter {
       outgoing.once("close", resolve);
     });
     const body = JSON.stringify(error.toBody());
-    if (!this.#started) outgoing.writeHead(error.status, errorHeaders(error)).end(body);
+    if (!this.#started || this.#head !== null) outgoing.writeHead(error.status, errorHeaders(error)).end(body);
     else if (this.#isStream) outgoing.end(sseData(body));
     else outgoing.destroy();
     this.#onClosed();
@@ -113,6 +142,33 @@ class NodeResponseWriter implements CuttableWriter {
   onClosed(listener: () => void): void {
     this.#onClosed = listener;
     if (this.#clientGone) listener();
+  }
+
+  #told(hasRoom: boolean): boolean {
+    if (!hasRoom) this.#isFull = true;
+    return hasRoom;
+  }
+
+  /** Everything is there: its length can be told, and one write does. */
+  #sendWhole({ status, headers }: Head): void {
+    this.#head = null;
+    const [first = ""] = this.#held;
+    const body = this.#held.length < 2 ? first : Buffer.concat(this.#held.map((chunk) => Buffer.from(chunk)));
+    const length = headers["content-length"] ?? String(this.#heldBytes);
+    this.#outgoing.writeHead(status, { ...headers, "content-length": length }).end(body);
+  }
+
+  /** False: the client takes it more slowly than it comes. */
+  #letGo(): boolean {
+    if (this.#head === null || this.#over || this.#clientGone) return true;
+    const { status, headers } = this.#head;
+    this.#head = null;
+    this.#outgoing.writeHead(status, headers);
+    if (this.#held.length === 0) this.#outgoing.flushHeaders();
+    let hasRoom = true;
+    for (const chunk of this.#held) hasRoom = this.#outgoing.write(chunk);
+    this.#held = [];
+    return hasRoom;
   }
 
   #left(): void {

@@ -74,6 +74,8 @@ export function admitRequest(
   };
 }
 
+const UTF8 = new TextEncoder();
+
 /**
  * The request as it travels to one replica: the caller's bytes with minimal edits, and of headers only what the
  * machine needs. To a host it is signed; to an endpoint goes the operator's own key, never the caller's.
@@ -88,7 +90,7 @@ export async function upstreamRequest(
   const { injectUsage, timeouts, endpointKey } = deps.settings;
   const { maxOutput } = request.model;
   const text = editedBody(bodyText, { route, envelope, backendModel: target.model, injectUsage, maxOutput });
-  const body = new TextEncoder().encode(text);
+  const body = UTF8.encode(text);
   const headers: Record<string, string> = {
     "content-type": "application/json",
     accept: envelope.stream === true ? "text/event-stream" : "application/json",

@@ -37,7 +37,8 @@ export type StreamEnd =
  */
 export class StreamTap {
   readonly #clientWantsUsage: boolean;
-  readonly #decoder = new TextDecoder("utf-8");
+  /** From the first byte on: whole answers need none. */
+  #decoder: TextDecoder | null = null;
   readonly #parser = new SseParser({ maxEventLength: MAX_EVENT_LENGTH });
   #usage: TokenCounts | null = null;
   #receipt: string | null = null;
@@ -79,6 +80,7 @@ export class StreamTap {
   /** What the client gets for these bytes, without the end mark. Throws SseEventTooLarge. */
   push(bytes: Uint8Array): string {
     if (this.#end !== null) return "";
+    this.#decoder ??= new TextDecoder("utf-8");
     return this.#take(this.#parser.push(this.#decoder.decode(bytes, { stream: true })));
   }
 
@@ -88,7 +90,7 @@ export class StreamTap {
    */
   close(): string {
     if (this.#end !== null) return "";
-    const unended = this.#parser.push(`${this.#decoder.decode()}\n\n`);
+    const unended = this.#parser.push(`${this.#decoder?.decode() ?? ""}\n\n`);
     return this.#take(unended.filter(({ data }) => data.trim() === DONE));
   }
 

@@ -35,12 +35,23 @@ export class WholeTap {
   }
 
   #text(): string {
-    const decoder = new TextDecoder("utf-8");
-    let text = "";
-    for (const part of this.#parts) text += decoder.decode(part, { stream: true });
+    const [first] = this.#parts;
+    const whole = first !== undefined && this.#parts.length === 1 ? first : joined(this.#parts, this.#keptBytes);
     this.#parts = [];
-    return text + decoder.decode();
+    return UTF8.decode(whole);
   }
+}
+
+const UTF8 = new TextDecoder("utf-8");
+
+function joined(parts: readonly Uint8Array[], bytes: number): Uint8Array {
+  const whole = new Uint8Array(bytes);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
 }
 
 /** Without the beginning there is no parsing: the last member called `usage` is cut out by its braces. */
