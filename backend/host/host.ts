@@ -119,6 +119,7 @@ class Host implements RunningHost {
       operator: new OperatorRoutes({
         replicas: this.#replicas,
         changes,
+        logger,
         configuredSaes: (name) => config.models.filter((model) => model.name === name).flatMap(configuredSaes),
         token: await operatorToken(path.join(folder, "operator-token")),
         maxBodyBytes: config.max_body_bytes,

@@ -2,6 +2,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { z } from "zod";
 import { ApiError } from "../../shared/errors/api-error.ts";
+import type { Logger } from "../../shared/logging/logger.ts";
 import { readBody } from "../http-answers.ts";
 import type { EngineOptions } from "../ports/engine-options.ts";
 import { attachSaeSchema, type OperatorWishes } from "../ports/operator-wishes.ts";
@@ -24,6 +25,7 @@ export interface OperatorDeps {
   readonly configuredSaes: (model: string) => EngineOptions["saes"];
   readonly token: string;
   readonly maxBodyBytes: number;
+  readonly logger: Logger;
 }
 
 const objectSchema = z.record(z.string(), z.unknown());
@@ -72,6 +74,10 @@ export class OperatorRoutes {
           : afterWatchList(place, question.method, this.#deps.changes.of(replica.name), made.body);
       return { answer: made, remembered: await changes.remember(replica.name, wishes) };
     });
+    if (remembered !== null) {
+      const { method, path } = question;
+      this.#deps.logger.info("an operator changed a model", { replica: replica.name, method, path, remembered });
+    }
     const body = remembered === null ? answer.body : withMember(answer.body, { remembered });
     if (response.destroyed) return;
     response.writeHead(answer.status, { ...answer.headers, "content-length": String(body.length) }).end(body);

@@ -174,6 +174,7 @@ describe("a host's own port, for its operator", () => {
         200,
         { id: "sea", sae_id: "demo-l1", features: [501], context_tokens: 16, state: "watching", remembered: true },
       ]);
+      expect(host.log.join("\n")).toMatch(/an operator changed a model .*method=PUT path=\S+\/sea remembered=true/);
       const stream = await call("GET", `${LISTS}/sea/events?stream=true`);
       expect(stream.headers.get("content-type")).toContain("text/event-stream");
       const requestId = edge.newRequestId();
