@@ -115,7 +115,7 @@ export function responseWriterContract({ name, serve }: ResponseWriterFlavour): 
       expect((await text).length).toBe(block.length * blocks);
     });
 
-    it("fires closed once when the client leaves in the middle, and ignores what is written after", async () => {
+    it("fires closed once when the client leaves in the middle, and ignores what is written after (C027, C028)", async () => {
       const { url, writer } = await start();
       const client = await connect(url);
       const w = await writer();

@@ -78,10 +78,12 @@ export class ScriptedUpstream {
 }
 
 /** Looks again every few milliseconds until there is something; fails after ten seconds. */
-export async function waitFor<T>(look: () => T | undefined | null | false): Promise<T> {
+export async function waitFor<T>(
+  look: () => T | undefined | null | false | Promise<T | undefined | null | false>,
+): Promise<T> {
   const until = Date.now() + 10_000;
   for (;;) {
-    const found = look();
+    const found = await look();
     if (found !== undefined && found !== null && found !== false) return found;
     if (Date.now() > until) throw new Error("waited ten seconds in vain");
     await new Promise((resolve) => setTimeout(resolve, 5));

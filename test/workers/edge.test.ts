@@ -83,7 +83,7 @@ describe("the edge inside workerd", () => {
     expect((await errorBodyOf(response)).code).toBe(code);
   });
 
-  it("closes the endpoint's connection when the client leaves, and gives its slots back", async () => {
+  it("closes the endpoint's connection when the client leaves, and gives its slots back (C028)", async () => {
     endpoint.script = (_request, response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
       // This runtime learns that a client is gone from its next write to it.

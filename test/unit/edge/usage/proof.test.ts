@@ -167,7 +167,7 @@ describe("the export", () => {
 });
 
 describe("cost", () => {
-  it("adds up without rounding, however small a call is", () => {
+  it("adds up without rounding, however small a call is (C101)", () => {
     // 0.05 dollars per million tokens is 50 nano-dollars a token.
     const price = { promptPer1k: 0, cachedPer1k: 0, completionPer1k: 50 };
     const one = costNanoUsd({ promptTokens: 0, cachedTokens: 0, completionTokens: 1 }, price);
