@@ -100,7 +100,7 @@ describe("a host in front of the native engine", () => {
     process.kill(engine, "SIGKILL");
     const texts = await Promise.all(streams.map((stream) => stream.text()));
     for (const text of texts) expect(text.trimEnd().split("\n\n").at(-1)).toContain("engine_crashed");
-    expect(await entryOf(requestId)).toMatchObject({ outcome: "failed", exactness: "counted" });
+    expect(await entryOf(requestId)).toMatchObject({ outcome: "failed", exactness: "exact" });
     await until("the engine is back", () => {
       return edge.lastReport?.replicas[0]?.state === "ready" && host.enginePids()[0] !== engine;
     });
