@@ -217,7 +217,7 @@ class Stack {
   });
 
   constructor() {
-    for (const signal of ["SIGTERM", "SIGINT"]) process.on(signal, () => this.#stop());
+    for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"]) process.on(signal, () => this.#stop());
   }
 
   start(name, program, args, environment = {}) {

@@ -36,6 +36,10 @@ export class CredentialVerifier<Value> {
     this.#cache = new VerdictCache(deps.settings);
   }
 
+  reconfigure(settings: VerdictCacheSettings): void {
+    this.#cache.reconfigure(settings);
+  }
+
   /** Null when the credential is not valid. Rejects with ApiError authentication_unavailable. */
   async verify(credential: string): Promise<Value | null> {
     const key = await this.#deps.sha256(credential);

@@ -33,6 +33,11 @@ export class StoreAuthenticator implements Authenticator, HostAuthenticator {
     this.#hosts = new CredentialVerifier(deps, (credential) => this.#lookUpHost(credential));
   }
 
+  reconfigure(settings: StoreAuthenticatorDeps["settings"]): void {
+    this.#keys.reconfigure(settings);
+    this.#hosts.reconfigure(settings);
+  }
+
   async authenticate(credential: string): Promise<Principal> {
     const principal = parseApiKey(credential) === null ? null : await this.#keys.verify(credential);
     if (principal === null) throw new ApiError("invalid_api_key");

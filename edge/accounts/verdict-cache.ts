@@ -16,11 +16,16 @@ export interface VerdictCacheSettings {
 
 /** Verdicts by the SHA-256 of the whole credential, least recently used first out. Holds no secret. */
 export class VerdictCache<Value> {
-  readonly #settings: VerdictCacheSettings;
+  #settings: VerdictCacheSettings;
   readonly #good = new Map<string, Verdict<Value>>();
   readonly #bad = new Map<string, Verdict<Value>>();
 
   constructor(settings: VerdictCacheSettings) {
+    this.#settings = settings;
+  }
+
+  /** Ages are judged anew; no verdict is forgotten. */
+  reconfigure(settings: VerdictCacheSettings): void {
     this.#settings = settings;
   }
 

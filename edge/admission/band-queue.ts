@@ -36,7 +36,7 @@ export type IsBlocked = (requirementKey: string) => boolean;
 
 /** The waiting requests of one band, with what fairness, promise and computed waits must remember of it. */
 export class BandQueue {
-  readonly settings: BandSettings;
+  settings: BandSettings;
   readonly work = new DecayedWork();
   readonly drain = new DrainRate();
   readonly returns = new ReturnPlaces();

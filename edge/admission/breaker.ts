@@ -14,7 +14,7 @@ const LONGEST_COOLDOWN_MS = 300_000;
  * caller's own faults and back-pressure say nothing about a machine.
  */
 export class Breaker {
-  readonly #settings: BreakerSettings;
+  #settings: BreakerSettings;
   #failures = 0;
   #openedAtMs = 0;
   #openUntilMs: number | null = null;
@@ -22,6 +22,11 @@ export class Breaker {
   #probe: string | null = null;
 
   constructor(settings: BreakerSettings) {
+    this.#settings = settings;
+  }
+
+  /** From now on; a cool-down that runs is not made shorter or longer. */
+  reconfigure(settings: BreakerSettings): void {
     this.#settings = settings;
   }
 

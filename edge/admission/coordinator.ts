@@ -31,12 +31,21 @@ export interface CoordinatorDeps {
  */
 export class InProcessCoordinator implements Coordinator {
   readonly #clock: Clock;
-  readonly #settings: AdmissionSettings;
+  #settings: AdmissionSettings;
   readonly #pools = new Map<string, Pool>();
 
   constructor({ clock, settings }: CoordinatorDeps) {
     this.#clock = clock;
     this.#settings = settings;
+  }
+
+  /** Holds at once, also for what waits. */
+  reconfigure(settings: AdmissionSettings): void {
+    this.#settings = settings;
+    for (const [name, pool] of this.#pools) {
+      pool.admission.reconfigure(settingsOfPool(settings, name));
+      this.#handle(name, pool, { kind: "tick" });
+    }
   }
 
   admit(request: AdmitRequest): Promise<AdmitDecision> {

@@ -70,7 +70,7 @@ const OUTPUT_WEIGHT = 2;
  */
 export class PoolAdmission {
   readonly #pool: string;
-  readonly #settings: AdmissionSettings;
+  #settings: AdmissionSettings;
   readonly #queue: WaitingQueue;
   readonly #replicas: PoolReplicas;
   readonly #prefixes: PrefixIndex;
@@ -84,6 +84,14 @@ export class PoolAdmission {
     this.#queue = new WaitingQueue(settings.bands);
     this.#replicas = new PoolReplicas(settings);
     this.#prefixes = new PrefixIndex(settings.prefix);
+  }
+
+  /** From the next event on: queues, claims, breakers and what is known of prompts stay. */
+  reconfigure(settings: AdmissionSettings): void {
+    this.#settings = settings;
+    this.#queue.reconfigure(settings.bands);
+    this.#replicas.reconfigure(settings);
+    this.#prefixes.reconfigure(settings.prefix);
   }
 
   handle(event: AdmissionEvent, nowMs: number): readonly AdmissionDecision[] {

@@ -8,11 +8,16 @@ const ASSUMED_SPEED = 25;
 
 /** The replicas of one pool, as its owner knows them. */
 export class PoolReplicas {
-  readonly #settings: AdmissionSettings;
+  #settings: AdmissionSettings;
   readonly #books = new Map<string, ReplicaBook>();
 
   constructor(settings: AdmissionSettings) {
     this.#settings = settings;
+  }
+
+  reconfigure(settings: AdmissionSettings): void {
+    this.#settings = settings;
+    for (const book of this.#books.values()) book.reconfigure(settings);
   }
 
   get size(): number {

@@ -28,7 +28,7 @@ interface BookedClaim extends ClaimCost {
 /** One replica as the owner of its pool knows it: the fleet's last word, our claims, our experience. */
 export class ReplicaBook {
   readonly #breaker: Breaker;
-  readonly #settings: AdmissionSettings;
+  #settings: AdmissionSettings;
   readonly #claims = new Map<string, BookedClaim>();
   #digest: ReplicaDigest;
   #reportedAtMs: number | null;
@@ -57,6 +57,11 @@ export class ReplicaBook {
     this.#reportedAtMs = null;
     this.#warmFromMs = heard.joined ? heard.nowMs + WARM_UP_MS : 0;
     this.#hear(digest, heard.reportedAtMs, true);
+  }
+
+  reconfigure(settings: AdmissionSettings): void {
+    this.#settings = settings;
+    this.#breaker.reconfigure(settings);
   }
 
   get digest(): ReplicaDigest {

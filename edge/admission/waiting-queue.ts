@@ -10,6 +10,19 @@ export class WaitingQueue {
     this.#bands = bands.map((band) => new BandQueue(band)).toSorted(byPriority);
   }
 
+  /** What waits in a band that is not there any more waits on under its old terms, behind nothing that it was before. */
+  reconfigure(bands: readonly BandSettings[]): void {
+    const kept = this.#bands.filter(
+      ({ settings, size }) => size > 0 || bands.some(({ name }) => name === settings.name),
+    );
+    for (const band of bands) {
+      const known = kept.find(({ settings }) => settings.name === band.name);
+      if (known === undefined) kept.push(new BandQueue(band));
+      else known.settings = band;
+    }
+    this.#bands = kept.toSorted(byPriority);
+  }
+
   get size(): number {
     return this.#byRequestId.size;
   }

@@ -10,7 +10,7 @@ import type { DispatcherDeps } from "./settings.ts";
 
 /** Carries requests through limits, admission, a machine and the ledger, and writes their answers. */
 export class Dispatcher {
-  readonly #deps: DispatcherDeps;
+  #deps: DispatcherDeps;
   readonly #reservations: Reservations;
   readonly #retries = new RetryBudgets();
   readonly #hedges = new Hedges();
@@ -20,6 +20,11 @@ export class Dispatcher {
     this.#deps = deps;
     const { limits, clock, logger, settings } = deps;
     this.#reservations = new Reservations({ limits, clock, logger, waitMs: settings.reportWaitMs });
+  }
+
+  /** For requests from now on: one that runs keeps the settings that it began with. */
+  reconfigure(settings: DispatcherDeps["settings"]): void {
+    this.#deps = { ...this.#deps, settings };
   }
 
   /** Never rejects: every failure is written as an answer. Resolves when the last byte was handed to the writer. */

@@ -46,7 +46,7 @@ export class InProcessFleet implements Fleet {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #coordinator: Pick<Coordinator, "update">;
-  readonly #settings: FleetSettings;
+  #settings: FleetSettings;
   readonly #hosts = new Map<string, HeardHost>();
   /** Hosts of an earlier life of this edge that have not reported to this one. */
   readonly #remembered = new Map<string, Report>();
@@ -77,6 +77,16 @@ export class InProcessFleet implements Fleet {
     this.#startedAtMs = clock.nowMs();
     this.#beganAtMs = clock.monotonicMs();
     for (const report of memory?.known ?? []) this.#remembered.set(report.host, report);
+    this.#rebuild();
+    void this.#push();
+    this.#scheduleSweep();
+  }
+
+  /** Endpoints and what is said of models; hosts and what they reported stay. */
+  reconfigure(settings: FleetSettings): void {
+    const kept = new Set(settings.endpoints.map(({ id, url }) => `${id} ${url}`));
+    for (const { id, url } of this.#settings.endpoints) if (!kept.has(`${id} ${url}`)) this.#scraped.delete(id);
+    this.#settings = settings;
     this.#rebuild();
     void this.#push();
     this.#scheduleSweep();

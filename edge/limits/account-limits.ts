@@ -54,13 +54,17 @@ const HELD_WEIGHT = 0.1;
  * applies to the narrowest. 0 lifts a rate limit (the default too); a budget of 0 refuses everything; null is none.
  */
 export class AccountLimits {
-  readonly #defaults: LimitDefaults;
+  #defaults: LimitDefaults;
   readonly #scopes = new Map<string, ScopeState>();
   readonly #reservations = new Map<string, Reservation>();
   readonly #means = new OutputMeans();
   #heldMs = FIRST_HELD_MS;
 
   constructor(defaults: LimitDefaults) {
+    this.#defaults = defaults;
+  }
+
+  reconfigure(defaults: LimitDefaults): void {
     this.#defaults = defaults;
   }
 

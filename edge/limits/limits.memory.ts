@@ -13,12 +13,18 @@ import { AccountLimits, type LimitDefaults } from "./account-limits.ts";
 /** The one owner of every account's limits in this process. */
 export class MemoryLimits implements Limits {
   readonly #clock: Pick<Clock, "monotonicMs">;
-  readonly #defaults: LimitDefaults;
+  #defaults: LimitDefaults;
   readonly #accounts = new Map<string, AccountLimits>();
 
   constructor(clock: Pick<Clock, "monotonicMs">, defaults: LimitDefaults) {
     this.#clock = clock;
     this.#defaults = defaults;
+  }
+
+  /** For requests from now on; what was taken stays taken. */
+  reconfigure(defaults: LimitDefaults): void {
+    this.#defaults = defaults;
+    for (const limits of this.#accounts.values()) limits.reconfigure(defaults);
   }
 
   reserve(request: ReserveRequest): Promise<ReserveDecision> {

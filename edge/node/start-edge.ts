@@ -6,7 +6,7 @@ import type { Clock } from "../../shared/time/clock.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
-import type { EdgeDeps, StoreState } from "../deps.ts";
+import type { EdgeDeps, HttpSettings, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { forgetAnswersEvery } from "../dispatch/idempotency/answer-keeper.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
@@ -17,6 +17,7 @@ import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { KeyStore } from "../ports/key-store.ts";
 import type { OnSettled } from "../ports/ledger.ts";
 import { fetchText } from "../web/fetch-text.ts";
+import type { Principal } from "../ports/principal.ts";
 import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
 import { ClosableClock, nodeClock } from "./clock.node.ts";
@@ -28,6 +29,7 @@ import { openListeners, type ListenerUrls, type OpenListeners } from "./listener
 import type { LoadedConfig } from "./load-config.ts";
 import { openMoney } from "./money.ts";
 import { pooledRandomBytes } from "./random.node.ts";
+import { Reload, type ReloadResult } from "./reload.ts";
 import { NodeAnswers } from "./respond.node.ts";
 import { RunningRequests } from "./running-requests.ts";
 import { sha256OnNode } from "./sha256.node.ts";
@@ -38,6 +40,8 @@ export interface RunningEdge extends ListenerUrls {
   readonly logger: Logger;
   /** Refuses new requests, lets running ones finish up to `drain_timeout`, writes the journal and stops. Once. */
   close(): Promise<void>;
+  /** Reads the configuration again with `load` and applies it, whole or not at all. Never rejects. */
+  reload(load: () => Promise<LoadedConfig>): Promise<ReloadResult>;
   /** Makes a `close` that waits wait no longer: running requests are cut. */
   abort(): void;
 }
@@ -50,6 +54,27 @@ const PROOF_EVERY_MS = 300_000;
 
 /** First answers that are over are deleted. */
 const FORGET_ANSWERS_EVERY_MS = 60_000;
+/** What follows the configuration while the edge runs. */
+interface Live {
+  config: EdgeConfig;
+  http: HttpSettings;
+  everybody: Principal | null;
+}
+
+const liveOf = (config: EdgeConfig): Live => ({
+  config,
+  http: settings.httpSettings(config),
+  everybody: settings.everybodyOf(config),
+});
+
+interface Assembled {
+  readonly deps: EdgeDeps;
+  readonly requests: RunningRequests;
+  readonly answers: NodeAnswers;
+  readonly prepare: (config: EdgeConfig) => Promise<() => void>;
+}
+
+const secret = (name: string): string | undefined => environment[name];
 
 interface EdgeState {
   draining: boolean;
@@ -61,8 +86,12 @@ interface EdgeState {
 /** Starts everything of an edge on Node. Rejects with OperatorError where the operator can mend it. */
 export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
   const { config } = loaded;
+  const live = liveOf(config);
   const logger = createLogger({
-    ...config.logging,
+    format: config.logging.format,
+    get level() {
+      return live.config.logging.level;
+    },
     clock: nodeClock,
     write: (line) => process.stderr.write(`${line}\n`),
     fields: { edge: config.name },
@@ -70,7 +99,7 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
   const closers = new Closers();
   const state: EdgeState = { draining: false, store: "ok", ledgerDifference: null };
   try {
-    const { deps, requests, answers } = await assemble(loaded, { logger, closers, state });
+    const { deps, requests, answers, prepare } = await assemble(loaded, { logger, closers, state, live });
     const listeners = await openListeners(config, deps, inferenceFront(deps, answers));
     const { baseUrl, adminUrl, metricsUrl, agentUrl } = listeners.urls;
     logger.info("the edge is ready", {
@@ -79,7 +108,15 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
       metrics_url: metricsUrl,
       agent_url: agentUrl,
     });
-    return runningEdge({ listeners, requests, answers, logger, closers, state, drainMs: config.drain_timeout });
+    let load = (): Promise<LoadedConfig> => Promise.resolve(loaded);
+    const reload = new Reload({ logger, current: () => live.config, load: () => load(), prepare });
+    return {
+      ...runningEdge({ listeners, requests, answers, logger, closers, state, live }),
+      reload: (from) => {
+        load = from;
+        return reload.request();
+      },
+    };
   } catch (thrown) {
     await closers.close();
     throw thrown;
@@ -89,10 +126,10 @@ export async function startEdge(loaded: LoadedConfig): Promise<RunningEdge> {
 /** Every room of the edge, wired. */
 async function assemble(
   loaded: LoadedConfig,
-  parts: { readonly logger: Logger; readonly closers: Closers; readonly state: EdgeState },
-): Promise<{ deps: EdgeDeps; requests: RunningRequests; answers: NodeAnswers }> {
+  parts: { readonly logger: Logger; readonly closers: Closers; readonly state: EdgeState; readonly live: Live },
+): Promise<Assembled> {
   const { config, dataDirectory } = loaded;
-  const { logger, closers, state } = parts;
+  const { logger, closers, state, live } = parts;
   const clock = new ClosableClock();
   // Last of all: what waits for a machine's report, as after a cut request, must not keep the process.
   closers.add(() => clock.close());
@@ -113,21 +150,24 @@ async function assemble(
   closers.add(() => memory.written());
   const fleet = new InProcessFleet({ clock, logger, coordinator, memory, settings: settings.fleetSettings(config) });
   closers.add(() => fleet.close());
-  const { endpoints } = settings.fleetSettings(config);
-  const scraper = new EndpointScraper({
-    clock,
-    logger,
-    fetchText,
-    endpoints,
-    settings: settings.scrapeSettings(config),
-    onScraped: (id, loads) => fleet.scraped(id, loads),
-  });
+  const scraping = (of: EdgeConfig): EndpointScraper => {
+    const scraper = new EndpointScraper({
+      clock,
+      logger,
+      fetchText,
+      endpoints: settings.fleetSettings(of).endpoints,
+      settings: settings.scrapeSettings(of),
+      onScraped: (id, loads) => fleet.scraped(id, loads),
+    });
+    scraper.start();
+    return scraper;
+  };
+  let scraper = scraping(config);
   closers.add(() => scraper.close());
-  scraper.start();
   const upstream = new UndiciUpstream();
   closers.add(() => upstream.close());
   const metrics = new EdgeMetrics();
-  const dispatchDeps = {
+  let dispatchDeps = {
     clock,
     logger,
     coordinator,
@@ -137,7 +177,7 @@ async function assemble(
     signer,
     upstream,
     metrics,
-    settings: settings.dispatchSettings(config, { priceVersion, secret: (name) => environment[name] }),
+    settings: settings.dispatchSettings(config, { priceVersion, secret }),
   };
   const dispatcher = new Dispatcher(dispatchDeps);
   listener.onSettled = dispatcher.onSettled;
@@ -173,9 +213,13 @@ async function assemble(
     clock,
     logger,
     randomBytes: pooledRandomBytes(),
-    settings: settings.httpSettings(config),
+    get settings() {
+      return live.http;
+    },
     authenticator,
-    everybody: settings.everybodyOf(config),
+    get everybody() {
+      return live.everybody;
+    },
     hostAuthenticator: authenticator,
     fleet,
     ledger: sharedLedger,
@@ -186,7 +230,7 @@ async function assemble(
     dispatch: { run: (request, writer) => requests.track(() => idempotent.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
     decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),
-    priceOf: (model) => settings.priceOf(config, model),
+    priceOf: (model) => settings.priceOf(live.config, model),
     metrics,
     metricsSources: {
       coordinator,
@@ -199,7 +243,23 @@ async function assemble(
     storeState: () => Promise.resolve(state.store),
     respond: answers.respond,
   };
-  return { deps, requests, answers };
+  const prepare = async (next: EdgeConfig): Promise<() => void> => {
+    const versions = { priceVersion: await store.priceVersion(settings.priceList(next), clock.nowMs()), secret };
+    const dispatchSettings = settings.dispatchSettings(next, versions);
+    return () => {
+      warnOfMissingSecrets(next, logger);
+      Object.assign(live, liveOf(next));
+      limits.reconfigure(settings.limitDefaults(next));
+      authenticator.reconfigure(settings.verdictSettings(next));
+      coordinator.reconfigure(settings.admissionSettings(next));
+      fleet.reconfigure(settings.fleetSettings(next));
+      dispatchDeps = { ...dispatchDeps, settings: dispatchSettings };
+      dispatcher.reconfigure(dispatchSettings);
+      scraper.close();
+      scraper = scraping(next);
+    };
+  };
+  return { deps, requests, answers, prepare };
 }
 
 function runningEdge(parts: {
@@ -209,13 +269,14 @@ function runningEdge(parts: {
   readonly logger: Logger;
   readonly closers: Closers;
   readonly state: EdgeState;
-  readonly drainMs: number;
-}): RunningEdge {
-  const { listeners, requests, answers, logger, closers, state, drainMs } = parts;
+  readonly live: Live;
+}): Omit<RunningEdge, "reload"> {
+  const { listeners, requests, answers, logger, closers, state, live } = parts;
   const cut = new AbortController();
   let stopping: Promise<void> | null = null;
   const stop = async (): Promise<void> => {
     state.draining = true;
+    const drainMs = live.config.drain_timeout;
     logger.info("draining", { running: requests.count, limit_ms: drainMs });
     if (!(await requests.idleWithin(drainMs, cut.signal))) {
       logger.warn("running requests are cut", { running: requests.count });
@@ -272,6 +333,6 @@ function repeated(clock: Clock, everyMs: number, work: () => Promise<void>): () 
 }
 
 function warnOfMissingSecrets(config: EdgeConfig, logger: Logger): void {
-  for (const missing of settings.missingSecrets(config, (name) => environment[name]))
+  for (const missing of settings.missingSecrets(config, secret))
     logger.warn("an endpoint's key is not in the environment", { endpoint: missing });
 }

@@ -9,12 +9,17 @@ const NOTHING: ReadonlyMap<string, number> = new Map();
  * the number of entries, one for each machine at each node.
  */
 export class PrefixIndex {
-  readonly #settings: PrefixSettings;
+  #settings: PrefixSettings;
   /** Machines by node, each with the time at which it last saw it. In order of last use. */
   readonly #nodes = new Map<number, Map<string, number>>();
   #entries = 0;
 
   constructor(settings: PrefixSettings) {
+    this.#settings = settings;
+  }
+
+  /** What is known stays known; bounds hold from the next prompt on. */
+  reconfigure(settings: PrefixSettings): void {
     this.#settings = settings;
   }
 

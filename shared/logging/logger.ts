@@ -16,6 +16,7 @@ export interface Logger {
 }
 
 export interface LoggerOptions {
+  /** Read at every line, so it may change. */
   readonly level: LogLevel;
   readonly format: LogFormat;
   readonly clock: Pick<Clock, "nowMs">;
@@ -26,10 +27,12 @@ export interface LoggerOptions {
 
 /** A logger whose only effect is `write`; a thrown error is logged by name, message and stack. */
 export function createLogger(options: LoggerOptions): Logger {
-  const threshold = LOG_LEVELS.indexOf(options.level);
-  const base = options.fields ?? {};
+  return loggerWith(options, options.fields ?? {});
+}
+
+function loggerWith(options: LoggerOptions, base: LogFields): Logger {
   const emit = (level: LogLevel, message: string, fields: LogFields | undefined, thrown?: unknown): void => {
-    if (LOG_LEVELS.indexOf(level) < threshold) return;
+    if (LOG_LEVELS.indexOf(level) < LOG_LEVELS.indexOf(options.level)) return;
     const all: Record<string, unknown> = { ...base, ...fields };
     if (thrown !== undefined) all["error"] = describeThrown(thrown);
     const at = new Date(options.clock.nowMs()).toISOString();
@@ -44,7 +47,7 @@ export function createLogger(options: LoggerOptions): Logger {
     info: (message, fields) => emit("info", message, fields),
     warn: (message, fields) => emit("warn", message, fields),
     error: (message, fields, thrown) => emit("error", message, fields, thrown),
-    with: (fields) => createLogger({ ...options, fields: { ...base, ...fields } }),
+    with: (fields) => loggerWith(options, { ...base, ...fields }),
   };
 }
 

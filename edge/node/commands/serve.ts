@@ -9,14 +9,18 @@ interface ServeOptions extends ConfigOptions {
 /** `steerage serve`: the edge until a signal. */
 export function registerServe(program: Command): void {
   withConfigOptions(program.command("serve"))
-    .description("run the edge: the public API, the hosts' and operators' listeners")
+    .description(
+      "run the edge: the public API, the hosts' and operators' listeners; SIGHUP reads the configuration again and applies it",
+    )
     .option("--json", "one JSON line on stdout when ready")
     .action(async (options: ServeOptions) => {
       const loaded = await loadConfig(options);
       if (options.config === undefined) tellDefaults(loaded);
       const signals = new StopSignals();
+      const reloads = new ReloadSignals(() => loadConfig(options));
       const edge = await startEdge(loaded);
       if (!signals.came) announce(edge, options.json ?? false);
+      reloads.serve(edge);
       // Not left to Node: while it takes itself down signals have their default effect, and one that comes then would
       // make an orderly end look like a crash.
       process.exit(await untilSignalled(edge, signals));
@@ -76,6 +80,32 @@ class StopSignals {
       }
     };
     this.#onSignal();
+  }
+}
+
+/** SIGHUP from its making on; one that comes before there is an edge is obeyed as soon as there is. */
+class ReloadSignals {
+  readonly #load: () => Promise<LoadedConfig>;
+  #edge: RunningEdge | null = null;
+  #came = false;
+
+  constructor(load: () => Promise<LoadedConfig>) {
+    this.#load = load;
+    process.on("SIGHUP", () => {
+      this.#came = true;
+      this.#obey();
+    });
+  }
+
+  serve(edge: RunningEdge): void {
+    this.#edge = edge;
+    this.#obey();
+  }
+
+  #obey(): void {
+    if (!this.#came || this.#edge === null) return;
+    this.#came = false;
+    void this.#edge.reload(this.#load);
   }
 }
 
