@@ -1,16 +1,15 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import type { Sha256 } from "./sha256.ts";
-import { VerdictCache, type VerdictCacheSettings } from "./verdict-cache.ts";
+import type { VerdictCache } from "./verdict-cache.ts";
 
 export interface CredentialVerifierDeps {
   readonly clock: Clock;
   readonly sha256: Sha256;
-  readonly settings: VerdictCacheSettings;
 }
 
 /** How long callers whose credential is known wait for a store that neither answers nor fails. */
-const PATIENCE_MS = 500;
+export const PATIENCE_MS = 500;
 
 interface Question<Value> {
   readonly answer: Promise<Value | null>;
@@ -26,14 +25,16 @@ export class CredentialVerifier<Value> {
   readonly #look: (credential: string) => Promise<Value | null>;
   readonly #cache: VerdictCache<Value>;
   readonly #asking = new Map<string, Question<Value>>();
-  /** Grows when the cache is emptied: an answer that was asked for before that is not kept. */
-  #generation = 0;
 
-  /** `look` asks the store, and rejects when that is away. */
-  constructor(deps: CredentialVerifierDeps, look: (credential: string) => Promise<Value | null>) {
+  /** `look` asks the store, and rejects when that is away. `cache` may outlive this verifier. */
+  constructor(
+    deps: CredentialVerifierDeps,
+    look: (credential: string) => Promise<Value | null>,
+    cache: VerdictCache<Value>,
+  ) {
     this.#deps = deps;
     this.#look = look;
-    this.#cache = new VerdictCache(deps.settings);
+    this.#cache = cache;
   }
 
   reconfigure(settings: VerdictCacheSettings): void {
@@ -54,7 +55,6 @@ export class CredentialVerifier<Value> {
 
   /** Forgets every verdict, those that are being asked for included. */
   forget(): void {
-    this.#generation += 1;
     this.#cache.clear();
     this.#asking.clear();
   }
@@ -77,10 +77,10 @@ export class CredentialVerifier<Value> {
   }
 
   async #ask(key: string, credential: string): Promise<Value | null> {
-    const generation = this.#generation;
+    const { generation } = this.#cache;
     try {
       const value = await this.#look(credential);
-      if (generation === this.#generation) {
+      if (generation === this.#cache.generation) {
         this.#cache.set(key, { value, foundAtMs: this.#deps.clock.monotonicMs() });
       }
       return value;

@@ -5,11 +5,13 @@ import type { KeyRecord, KeyStore } from "../ports/key-store.ts";
 import type { Authenticator, Principal } from "../ports/principal.ts";
 import { isHostToken, parseApiKey } from "./api-key.ts";
 import { equalInConstantTime } from "./constant-time.ts";
-import { CredentialVerifier, type CredentialVerifierDeps } from "./credential-verifier.ts";
+import { CredentialVerifier, PATIENCE_MS, type CredentialVerifierDeps } from "./credential-verifier.ts";
+import type { VerdictMemory } from "./verdict-memory.ts";
 
 export interface StoreAuthenticatorDeps extends CredentialVerifierDeps {
   readonly store: KeyStore;
   readonly logger: Logger;
+  readonly memory: VerdictMemory;
 }
 
 /** Every edge asks this often whether a key was made or revoked. */
@@ -25,12 +27,11 @@ export class StoreAuthenticator implements Authenticator, HostAuthenticator {
   readonly #deps: StoreAuthenticatorDeps;
   readonly #keys: CredentialVerifier<Principal>;
   readonly #hosts: CredentialVerifier<string>;
-  #revision: number | null = null;
 
   constructor(deps: StoreAuthenticatorDeps) {
     this.#deps = deps;
-    this.#keys = new CredentialVerifier(deps, (credential) => this.#lookUpKey(credential));
-    this.#hosts = new CredentialVerifier(deps, (credential) => this.#lookUpHost(credential));
+    this.#keys = new CredentialVerifier(deps, (credential) => this.#lookUpKey(credential), deps.memory.keys);
+    this.#hosts = new CredentialVerifier(deps, (credential) => this.#lookUpHost(credential), deps.memory.hosts);
   }
 
   reconfigure(settings: StoreAuthenticatorDeps["settings"]): void {
@@ -54,12 +55,31 @@ export class StoreAuthenticator implements Authenticator, HostAuthenticator {
 
   /** Drops every verdict when the key revision has moved. While the store is away nothing is dropped. */
   async pollRevision(): Promise<void> {
-    const revision = await this.#deps.store.keyRevision();
-    if (this.#revision !== null && revision !== this.#revision) {
+    const { store, memory } = this.#deps;
+    const revision = await store.keyRevision();
+    if (memory.revision !== null && revision !== memory.revision) {
       this.#keys.forget();
       this.#hosts.forget();
     }
-    this.#revision = revision;
+    memory.revision = revision;
+  }
+
+  /**
+   * For runtimes on which nothing runs between requests: polls when the last poll is a second old, and waits for it,
+   * but not long. Never rejects; while the store is away known keys go on working.
+   */
+  async catchUp(): Promise<void> {
+    const { clock, logger, memory } = this.#deps;
+    const nowMs = clock.monotonicMs();
+    if (memory.askedAtMs !== null && nowMs - memory.askedAtMs < REVISION_POLL_MS) return;
+    memory.askedAtMs = nowMs;
+    await new Promise<void>((resolve) => {
+      const cancel = clock.after(PATIENCE_MS, resolve);
+      this.pollRevision()
+        .catch((thrown: unknown) => logger.warn("the key store is away; known keys go on working", reasonOf(thrown)))
+        .finally(cancel)
+        .then(resolve, resolve);
+    });
   }
 
   /** Polls the revision each second until the returned function is called. */

@@ -19,6 +19,7 @@ export class VerdictCache<Value> {
   #settings: VerdictCacheSettings;
   readonly #good = new Map<string, Verdict<Value>>();
   readonly #bad = new Map<string, Verdict<Value>>();
+  #generation = 0;
 
   constructor(settings: VerdictCacheSettings) {
     this.#settings = settings;
@@ -62,7 +63,13 @@ export class VerdictCache<Value> {
     }
   }
 
+  /** Grows when the cache is emptied: an answer that was asked for before that must not be kept. */
+  get generation(): number {
+    return this.#generation;
+  }
+
   clear(): void {
+    this.#generation++;
     this.#good.clear();
     this.#bad.clear();
   }

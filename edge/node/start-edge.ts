@@ -3,6 +3,7 @@ import { ApiError } from "../../shared/errors/api-error.ts";
 import { newRequestId } from "../../shared/ids.ts";
 import { createLogger, type Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
+import { newVerdictMemory } from "../accounts/verdict-memory.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import { InProcessCoordinator } from "../admission/coordinator.ts";
 import type { EdgeConfig } from "../config.ts";
@@ -185,7 +186,7 @@ async function assemble(
     clock,
     logger,
     sha256: sha256OnNode,
-    settings: settings.verdictSettings(config),
+    memory: newVerdictMemory(settings.verdictSettings(config)),
     store: watched(store, state),
   });
   closers.add(authenticator.watch());

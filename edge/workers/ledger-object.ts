@@ -3,10 +3,11 @@ import { ApiError } from "../../shared/errors/api-error.ts";
 import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
 import { scopeIds } from "../limits/scopes.ts";
-import type { OpenedRequest, SettledRequest, StartedAttempt } from "../ports/ledger.ts";
+import type { OpenedRequest } from "../ports/ledger.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { LibsqlStore } from "../store/store.libsql.ts";
 import { JournaledLedger } from "../usage/journaled-ledger.ts";
+import type { LedgerCall } from "../web/ledger.remote.ts";
 import { ledgerSettings, priceList } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
@@ -16,13 +17,6 @@ import { storeOf } from "./store.workers.ts";
 
 /** One ledger for this Worker. */
 export const LEDGER_OBJECT_NAME = "ledger";
-
-/** A call of the Ledger's port as it crosses to the object. */
-export type LedgerCall =
-  | { readonly kind: "open"; readonly request: OpenedRequest }
-  | { readonly kind: "attempt"; readonly attempt: StartedAttempt }
-  | { readonly kind: "settle"; readonly settled: SettledRequest }
-  | { readonly kind: "shed"; readonly request: OpenedRequest; readonly totalMs: number };
 
 /**
  * The same ledger as on Node, its journal in this object's storage. A row goes to the database with the call that

@@ -1,6 +1,7 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
+import { newVerdictMemory, type VerdictMemory } from "../accounts/verdict-memory.ts";
 import type { Dispatch, EdgeDeps } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
@@ -8,15 +9,17 @@ import { callSae } from "../dispatch/sae-calls.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { AnswerStore } from "../ports/answer-store.ts";
+import type { HostAuthenticator } from "../ports/host-authenticator.ts";
+import type { Authenticator } from "../ports/principal.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { Signer } from "../ports/signer.ts";
 import * as settings from "../web/settings-of-config.ts";
+import { RemoteLedger } from "../web/ledger.remote.ts";
 import { createSigner } from "../web/signer.jose.ts";
 import { FetchUpstream } from "../web/upstream.fetch.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
 import { LEDGER_OBJECT_NAME } from "./ledger-object.ts";
-import { RemoteLedger } from "./ledger.durable-object.ts";
 import { workersLogger } from "./logger.workers.ts";
 import { remoteCoordinator, remoteFleet, remoteLimits } from "./ports.durable-object.ts";
 import { respondOnWorkers } from "./respond.workers.ts";
@@ -36,13 +39,7 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
   const fleet = remoteFleet(env);
   const signer = await createSigner({ edge: config.name, keys: worker.signingKeys, clock });
   const store = storeOf(worker);
-  const authenticator = new StoreAuthenticator({
-    clock,
-    logger,
-    sha256,
-    store,
-    settings: settings.verdictSettings(config),
-  });
+  const authenticator = caughtUp(new StoreAuthenticator({ clock, logger, sha256, store, memory: memoryOf(env) }));
   const ledger = env.LEDGER.getByName(LEDGER_OBJECT_NAME);
   const metrics = new EdgeMetrics();
   const coordinator = remoteCoordinator(env);
@@ -79,6 +76,31 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
         () => "away" as const,
       ),
     respond: respondOnWorkers(context),
+  };
+}
+
+/** Plain data, and so the one thing that requests of an isolate may share. */
+const memories = new WeakMap<object, VerdictMemory>();
+
+function memoryOf(env: WorkerEnv): VerdictMemory {
+  const known = memories.get(env);
+  if (known !== undefined) return known;
+  const memory = newVerdictMemory(settings.verdictSettings(settingsOf(env).config));
+  memories.set(env, memory);
+  return memory;
+}
+
+/** Nobody polls for revoked keys between requests here, so that each looks whether it is time. */
+function caughtUp(authenticator: StoreAuthenticator): Authenticator & HostAuthenticator {
+  return {
+    async authenticate(credential) {
+      await authenticator.catchUp();
+      return authenticator.authenticate(credential);
+    },
+    async authenticateHost(credential) {
+      await authenticator.catchUp();
+      return authenticator.authenticateHost(credential);
+    },
   };
 }
 

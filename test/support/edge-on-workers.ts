@@ -117,6 +117,12 @@ export class EdgeOnWorkers {
     );
   }
 
+  async revoke(key: string): Promise<void> {
+    await withStore(path.join(this.#folder, "steerage.db"), (store) =>
+      store.revokeKey(key.split("-")[2] ?? "", Date.now()),
+    );
+  }
+
   async stopDatabase(): Promise<void> {
     await this.#database.stop();
   }

@@ -1,4 +1,6 @@
+import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { newApiKey } from "../../edge/accounts/api-key.ts";
 import { modelListSchema } from "../../shared/openai/models.ts";
 import { EdgeOnWorkers } from "../support/edge-on-workers.ts";
 import { errorBodyOf } from "../support/error-body.ts";
@@ -170,6 +172,27 @@ describe("the edge inside workerd, whose database goes away", () => {
       const requestId = response.headers.get("x-request-id");
       await until("the row is stored", async () => (await edge.rows()).some((row) => row.requestId === requestId));
       expect(await edge.rows()).toHaveLength(2);
+    } finally {
+      await edge.stop();
+      await endpoint.stop();
+    }
+  });
+});
+
+describe("keys inside workerd", () => {
+  it("that are known go on working while the database is away, and are refused soon after they were revoked (C083)", async () => {
+    const endpoint = await ScriptedEndpoint.start();
+    const edge = await EdgeOnWorkers.start({ endpoints: [{ id: "other", url: endpoint.url, models: ["m"] }] });
+    try {
+      expect((await edge.request(CHAT, { body: question })).status).toBe(200);
+      await edge.stopDatabase();
+      expect((await edge.request(CHAT, { body: question })).status).toBe(200);
+      const unknown = await edge.request("/v1/models", { key: newApiKey(randomBytes).text });
+      expect([unknown.status, (await errorBodyOf(unknown)).code]).toEqual([503, "authentication_unavailable"]);
+      expect(Number(unknown.headers.get("retry-after"))).toBeGreaterThanOrEqual(1);
+      await edge.startDatabase();
+      await edge.revoke(edge.key);
+      await until("it is refused", async () => (await edge.request("/v1/models")).status === 401, 5_000);
     } finally {
       await edge.stop();
       await endpoint.stop();

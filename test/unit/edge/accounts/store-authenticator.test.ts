@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, it, vi } from "vitest";
 import { newApiKey, newHostToken } from "../../../../edge/accounts/api-key.ts";
 import { sha256 } from "../../../../edge/accounts/sha256.ts";
 import { StoreAuthenticator } from "../../../../edge/accounts/store-authenticator.ts";
+import { newVerdictMemory, type VerdictMemory } from "../../../../edge/accounts/verdict-memory.ts";
 import type { HostRecord, KeyRecord, KeyStore } from "../../../../edge/ports/key-store.ts";
 import { createLogger } from "../../../../shared/logging/logger.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
@@ -15,6 +16,7 @@ class ScriptedKeyStore implements KeyStore {
   revision = 1;
   away = false;
   lookUps = 0;
+  polls = 0;
   /** Look-ups wait for it. */
   gate: Promise<void> = Promise.resolve();
 
@@ -33,6 +35,8 @@ class ScriptedKeyStore implements KeyStore {
   }
 
   async keyRevision(): Promise<number> {
+    this.polls += 1;
+    await this.gate;
     if (this.away) throw new Error("away");
     return this.revision;
   }
@@ -43,6 +47,7 @@ const bytes = (length: number): Uint8Array => Uint8Array.from({ length }, (_, at
 
 let clock: ManualClock;
 let store: ScriptedKeyStore;
+let memory: VerdictMemory;
 let authenticator: StoreAuthenticator;
 const lines: string[] = [];
 
@@ -50,14 +55,15 @@ beforeEach(() => {
   clock = new ManualClock();
   store = new ScriptedKeyStore();
   lines.length = 0;
-  authenticator = new StoreAuthenticator({
-    clock,
-    sha256,
-    store,
-    logger: createLogger({ level: "debug", format: "json", clock, write: (line) => lines.push(line) }),
-    settings: { cacheTtlMs: 10_000, negativeTtlMs: 30_000, staleIfErrorMs: 60_000, maxEntries: 2 },
-  });
+  memory = newVerdictMemory({ cacheTtlMs: 10_000, negativeTtlMs: 30_000, staleIfErrorMs: 60_000, maxEntries: 2 });
+  authenticator = another();
 });
+
+/** One that remembers what the others know. */
+function another(): StoreAuthenticator {
+  const logger = createLogger({ level: "debug", format: "json", clock, write: (line) => lines.push(line) });
+  return new StoreAuthenticator({ clock, sha256, store, logger, memory });
+}
 
 async function addKey(): Promise<{ text: string; keyId: string }> {
   const { text, publicId, secret } = newApiKey(bytes);
@@ -109,6 +115,7 @@ describe("a key", () => {
       highestBand: "default",
       keyLimits: NO_LIMITS,
       projectLimits: NO_LIMITS,
+      accountLimits: NO_LIMITS,
     });
     await authenticator.authenticate(text);
     expect(store.lookUps).toBe(1);
@@ -238,4 +245,56 @@ it("an enrolment token names its host until it is revoked", async () => {
   await authenticator.pollRevision();
   await expect(authenticator.authenticateHost(token)).rejects.toMatchObject({ code: "host_unauthorized" });
   await expect(authenticator.authenticateHost("sk-host-x")).rejects.toMatchObject({ code: "host_unauthorized" });
+});
+
+describe("an authenticator that lives for one request", () => {
+  it("knows what those before it found out, and polls for news at most once a second", async () => {
+    const { text, keyId } = await addKey();
+    for (let request = 0; request < 5; request++) {
+      const one = another();
+      await one.catchUp();
+      expect((await one.authenticate(text)).keyId).toBe(keyId);
+    }
+    expect([store.lookUps, store.polls]).toEqual([1, 1]);
+    const record = store.keys.get(keyId);
+    if (record !== undefined) store.keys.set(keyId, { ...record, revokedAtMs: 1 });
+    store.revision++;
+    clock.advance(1_000);
+    const late = another();
+    await late.catchUp();
+    await expect(late.authenticate(text)).rejects.toMatchObject({ code: "invalid_api_key" });
+  });
+
+  it("does not write back what it asked for before another one heard of a revocation (C083)", async () => {
+    const { text, keyId } = await addKey();
+    await another().catchUp();
+    let open: () => void = () => undefined;
+    store.gate = new Promise((resolve) => (open = resolve));
+    const early = another().authenticate(text);
+    await vi.waitFor(() => expect(store.lookUps).toBe(1));
+    const record = store.keys.get(keyId);
+    if (record !== undefined) store.keys.set(keyId, { ...record, revokedAtMs: 1 });
+    store.revision++;
+    store.gate = Promise.resolve();
+    clock.advance(1_000);
+    await another().catchUp();
+    open();
+    await early;
+    await expect(another().authenticate(text)).rejects.toMatchObject({ code: "invalid_api_key" });
+  });
+
+  it("waits half a second for news, and serves known keys while the store is away", async () => {
+    const { text, keyId } = await addKey();
+    await another().authenticate(text);
+    store.gate = new Promise(() => undefined);
+    const waiting = another().catchUp();
+    clock.advance(500);
+    await waiting;
+    store.gate = Promise.resolve();
+    store.away = true;
+    clock.advance(20_000);
+    const one = another();
+    await one.catchUp();
+    expect((await one.authenticate(text)).keyId).toBe(keyId);
+  });
 });
