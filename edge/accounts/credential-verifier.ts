@@ -37,10 +37,6 @@ export class CredentialVerifier<Value> {
     this.#cache = cache;
   }
 
-  reconfigure(settings: VerdictCacheSettings): void {
-    this.#cache.reconfigure(settings);
-  }
-
   /** Null when the credential is not valid. Rejects with ApiError authentication_unavailable. */
   async verify(credential: string): Promise<Value | null> {
     const key = await this.#deps.sha256(credential);

@@ -6,6 +6,7 @@ import type { Authenticator, Principal } from "../ports/principal.ts";
 import { isHostToken, parseApiKey } from "./api-key.ts";
 import { equalInConstantTime } from "./constant-time.ts";
 import { CredentialVerifier, PATIENCE_MS, type CredentialVerifierDeps } from "./credential-verifier.ts";
+import type { VerdictCacheSettings } from "./verdict-cache.ts";
 import type { VerdictMemory } from "./verdict-memory.ts";
 
 export interface StoreAuthenticatorDeps extends CredentialVerifierDeps {
@@ -34,9 +35,9 @@ export class StoreAuthenticator implements Authenticator, HostAuthenticator {
     this.#hosts = new CredentialVerifier(deps, (credential) => this.#lookUpHost(credential), deps.memory.hosts);
   }
 
-  reconfigure(settings: StoreAuthenticatorDeps["settings"]): void {
-    this.#keys.reconfigure(settings);
-    this.#hosts.reconfigure(settings);
+  reconfigure(settings: VerdictCacheSettings): void {
+    this.#deps.memory.keys.reconfigure(settings);
+    this.#deps.memory.hosts.reconfigure(settings);
   }
 
   async authenticate(credential: string): Promise<Principal> {
