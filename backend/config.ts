@@ -26,6 +26,7 @@ const threads = z.int().min(0);
 const device = z.enum(DEVICES);
 const maxPending = z.int().min(0);
 const speculativeMethod = z.enum(SPECULATIVE_METHODS);
+const speculativeModel = z.string().min(1);
 const speculativeNumTokens = z.int().min(1).max(64);
 
 const saeSchema = z.strictObject({
@@ -74,6 +75,7 @@ const modelSchema = z.strictObject({
   device: device.optional().describe("As above, for this model."),
   tensor_split: z.array(z.number().min(0)).optional().describe("As above, for this model."),
   speculative_method: speculativeMethod.optional().describe("As above, for this model."),
+  speculative_model: speculativeModel.optional().describe("As above, for this model."),
   speculative_num_tokens: speculativeNumTokens.optional().describe("As above, for this model."),
   sim: z
     .record(z.string(), z.union([z.string(), z.number(), z.boolean()]))
@@ -139,10 +141,13 @@ export const hostConfigSchema = z.strictObject({
     .default([])
     .describe("Share of each GPU, in index order; empty divides by free memory."),
   speculative_method: speculativeMethod
-    .default("off")
+    .optional()
     .describe(
-      "Guesses the next tokens of answers and verifies several in one step; answers stay the same. `prompt_lookup` copies what stood in the text before.",
+      "Guesses the next tokens of answers and verifies several in one step; answers stay the same. `prompt_lookup` copies what stood in the text before, `draft_model` asks `speculative_model`. If not given: `draft_model` where there is one, else `off`.",
     ),
+  speculative_model: speculativeModel
+    .optional()
+    .describe("GGUF file of a small model with the same vocabulary, which guesses; relative to this file."),
   speculative_num_tokens: speculativeNumTokens.default(5).describe("Tokens guessed for an answer and step at most."),
   min_explained_variance: z
     .number()
@@ -255,10 +260,12 @@ export function readHostConfig(
     servers,
     url: rest.url?.replace(/\/+$/, "") ?? null,
     data: absolute(rest.data),
+    ...(rest.speculative_model === undefined ? {} : { speculative_model: absolute(rest.speculative_model) }),
     token: token ?? (token_file === undefined ? null : readToken(absolute(token_file))),
     models: rest.models.map((model) => ({
       ...model,
       ...(model.source === undefined ? {} : { source: absolute(model.source) }),
+      ...(model.speculative_model === undefined ? {} : { speculative_model: absolute(model.speculative_model) }),
       saes: model.saes.map((sae) => ({
         ...sae,
         source: absolute(sae.source),
@@ -358,6 +365,9 @@ function faultsOf(config: HostConfig): string[] {
     const kv = model.kv_cache_type ?? config.kv_cache_type;
     if (!(model.flash_attention ?? config.flash_attention) && (kv === "q8_0" || kv === "q4_0"))
       faults.push(`${at}: kv_cache_type ${kv} needs flash_attention`);
+    const method = model.speculative_method ?? config.speculative_method;
+    if (method === "draft_model" && (model.speculative_model ?? config.speculative_model) === undefined)
+      faults.push(`${at}.speculative_model: speculative_method draft_model needs the GGUF file of a draft model`);
     if (new Set(model.saes.map(({ id }) => id)).size < model.saes.length)
       faults.push(`${at}.saes: an id is named twice`);
   });

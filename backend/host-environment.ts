@@ -12,6 +12,7 @@ export const SPECIAL_NAMES: Readonly<Record<string, string>> = {
   kv_cache_type: "GGUF_KV_CACHE_TYPE",
   flash_attention: "GGUF_FLASH_ATTENTION",
   tensor_split: "GGUF_TENSOR_SPLIT",
+  speculative_model: "SPECULATIVE_MODEL",
   speculative_num_tokens: "SPECULATIVE_NUM_TOKENS",
   max_pending: "MAX_PENDING_REQUESTS",
   drain_timeout: "GRACEFUL_UNLOAD_TIMEOUT",

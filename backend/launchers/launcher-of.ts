@@ -14,9 +14,13 @@ export interface LauncherDeps {
 }
 
 function speculationOf(model: ModelConfig, config: HostConfig): EngineOptions["speculation"] {
-  const method = model.speculative_method ?? config.speculative_method;
+  const draft = model.speculative_model ?? config.speculative_model ?? null;
+  const method = model.speculative_method ?? config.speculative_method ?? (draft === null ? "off" : "draft_model");
   if (method === "off") return null;
-  return { num_tokens: model.speculative_num_tokens ?? config.speculative_num_tokens };
+  return {
+    num_tokens: model.speculative_num_tokens ?? config.speculative_num_tokens,
+    model_path: method === "draft_model" ? draft : null,
+  };
 }
 
 /** The launcher of a configured model, with the host's defaults where the model says nothing itself. */

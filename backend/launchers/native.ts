@@ -21,8 +21,11 @@ export function nativeLauncher(options: NativeLauncherOptions): Launcher {
   return {
     engine: "native",
     async findFault() {
-      const model = await ggufFault(options.engine.model_path);
-      if (model !== null) return model;
+      const { model_path: model, speculation } = options.engine;
+      for (const file of [model, speculation?.model_path ?? null]) {
+        const fault = file === null ? null : await ggufFault(file);
+        if (fault !== null) return fault;
+      }
       for (const { path, required } of wishedSaes(options.engine.saes, await options.wishes())) {
         const fault = required ? await saeFault(path) : null;
         if (fault !== null) return fault;

@@ -47,6 +47,7 @@
         "src/live_loops.cc",
         "src/log_sink.cc",
         "src/logprobs.cc",
+        "src/model_drafter.cc",
         "src/model_handle.cc",
         "src/model_object.cc",
         "src/native_error.cc",

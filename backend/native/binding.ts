@@ -146,6 +146,11 @@ export interface SpeculationOptions {
   /** Drafted for an answer and step at most, 1 to 64. */
   tokens: number;
   /**
+   * A small model that drafts, in cells of its own; left out or null: tokens are looked up in the sequence itself.
+   * `model_unsupported` when its vocabulary is another one. In use as long as the context lives.
+   */
+  model?: NativeModel | null;
+  /**
    * Whether drafts are left out where steps with them gave fewer tokens a second than steps without, as in a batch that
    * computes at its limit; true when left out. Otherwise they go along wherever a step has room.
    */
@@ -177,6 +182,8 @@ export interface ContextCounters {
   /** Drafted tokens that went through this model, and those of them that became part of an answer. */
   readonly draftedTokens: number;
   readonly acceptedTokens: number;
+  /** Tokens that the draft model computed. */
+  readonly draftModelTokens: number;
 }
 
 export interface GenerationJob {
@@ -435,4 +442,4 @@ export interface NativeEmbedder {
 }
 
 /** The version of this file that the addon must report. */
-export const NATIVE_INTERFACE_VERSION = 5;
+export const NATIVE_INTERFACE_VERSION = 6;

@@ -46,7 +46,7 @@ const loadSchema = z.object({
   total_kv_cells: count,
   tokens_per_second: z.number().min(0),
   prefill_tokens_per_second: z.number().min(0),
-  /** Since the engine's start, where it guesses tokens: those it verified, and those of them that answers took. */
+  /** Where it guesses tokens. */
   speculation: speculationCountsSchema.optional(),
   /** What runs, so that a host whose engine dies knows what had been computed. */
   running: z.array(

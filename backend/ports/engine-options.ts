@@ -10,8 +10,8 @@ export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
 /** Builds of the llama.cpp libraries. */
 export const DEVICES = ["cpu", "cuda", "vulkan"] as const;
 
-/** Where guesses of the next tokens come from: `prompt_lookup` copies what stood in the sequence before. */
-export const SPECULATIVE_METHODS = ["off", "prompt_lookup"] as const;
+/** Where guesses come from: `prompt_lookup` copies what stood in the sequence before, `draft_model` asks a small model. */
+export const SPECULATIVE_METHODS = ["off", "prompt_lookup", "draft_model"] as const;
 
 /** Text beside an SAE on which its fidelity is measured. */
 export const CALIBRATION_FILE = "calibration.txt";
@@ -78,6 +78,8 @@ export const engineOptionsSchema = z.object({
     .object({
       /** Guessed for an answer and step at most. */
       num_tokens: z.int().min(1).max(64),
+      /** GGUF file of the draft model; null looks tokens up in the sequence itself. */
+      model_path: z.string().min(1).nullable().default(null),
     })
     .nullable()
     .default(null),

@@ -35,8 +35,15 @@ export type AttachedSae = z.infer<typeof attachedSaeSchema>;
 export const reportedProfileSchema = z.object({ name: z.string().min(1), saes: z.array(z.string().min(1)).min(1) });
 export type ReportedProfile = z.infer<typeof reportedProfileSchema>;
 
-/** Guessed tokens since an engine's start. What answers did not take was computed and is billed to nobody. */
-export const speculationCountsSchema = z.object({ drafted: count, accepted: count });
+/** Since an engine's start. What answers did not take, and what the draft model computed, is billed to nobody. */
+export const speculationCountsSchema = z.object({
+  /** Guesses that the model itself verified. */
+  drafted: count,
+  /** Those of them that answers took. */
+  accepted: count,
+  /** Tokens that a draft model computed for guessing. */
+  draft_model: count,
+});
 export type SpeculationCounts = z.infer<typeof speculationCountsSchema>;
 
 export const replicaReportSchema = z.object({

@@ -9,7 +9,7 @@ const DEMO = path.join(REPOSITORY, "backend/demo");
 const source = path.join(DEMO, "demo-storyteller-1m.q8_0.gguf");
 const saes = [{ id: "demo-l1", source: path.join(DEMO, "demo-l1") }];
 
-/** Two models of one file, of which one guesses. */
+/** Three models of one file: one looks up its guesses, one lets itself be guessed by the same file, one does neither. */
 describe("a host whose model guesses its next tokens", () => {
   let edge: FakeEdge;
   let host: HostProcess;
@@ -20,12 +20,13 @@ describe("a host whose model guesses its next tokens", () => {
       speculative_method: "prompt_lookup",
       models: [
         { name: "guessing", source, saes },
+        { name: "drafting", source, saes, speculative_method: "draft_model", speculative_model: source },
         { name: "plain", source, saes, speculative_method: "off" },
       ],
     });
-    await until("both models are ready", () => {
+    await until("the models are ready", () => {
       const replicas = edge.lastReport?.replicas ?? [];
-      return replicas.length === 2 && replicas.every(({ state }) => state === "ready");
+      return replicas.length === 3 && replicas.every(({ state }) => state === "ready");
     });
   });
   afterAll(async () => {
@@ -57,19 +58,24 @@ describe("a host whose model guesses its next tokens", () => {
     { name: "free text", extra: { temperature: 0.8, frequency_penalty: 0.4 } },
   ])("answers and bills as one that does not: $name", async ({ extra }) => {
     const expected = await ask("plain", extra);
-    const guessed = await ask("guessing", extra);
-    expect({ ...guessed, entry: null }).toEqual({ ...expected, entry: null });
-    const { computed_completion = -1, computed_prompt = 0, cached_prompt = 0 } = guessed.entry ?? {};
-    expect(computed_completion).toBe(guessed.usage.completion_tokens);
-    expect(computed_prompt + cached_prompt).toBe(guessed.usage.prompt_tokens);
-    expect(guessed.entry?.exactness).toBe("exact");
+    for (const model of ["guessing", "drafting"]) {
+      const guessed = await ask(model, extra);
+      expect({ ...guessed, entry: null }).toEqual({ ...expected, entry: null });
+      const { computed_completion = -1, computed_prompt = 0, cached_prompt = 0 } = guessed.entry ?? {};
+      expect(computed_completion).toBe(guessed.usage.completion_tokens);
+      expect(computed_prompt + cached_prompt).toBe(guessed.usage.prompt_tokens);
+      expect(guessed.entry?.exactness).toBe("exact");
+    }
   });
 
   it("tells what it guessed apart from what it bills, and its counters are the sum of its entries", async () => {
-    await until("guesses are reported", () => (replica("guessing")?.speculation?.drafted ?? 0) > 0);
-    const { drafted = 0, accepted = 0 } = replica("guessing")?.speculation ?? {};
-    expect(accepted).toBeGreaterThan(0);
-    expect(drafted).toBeGreaterThanOrEqual(accepted);
+    for (const model of ["guessing", "drafting"]) {
+      await until("guesses are reported", () => (replica(model)?.speculation?.drafted ?? 0) > 0);
+      const { drafted = 0, accepted = 0, draft_model = 0 } = replica(model)?.speculation ?? {};
+      expect(accepted).toBeGreaterThan(0);
+      expect(drafted).toBeGreaterThanOrEqual(accepted);
+      expect(draft_model > 0).toBe(model === "drafting");
+    }
     expect(replica("plain")?.speculation).toBeUndefined();
     const total = (of: readonly { computed_completion: number }[] | undefined) =>
       (of ?? []).reduce((sum, { computed_completion }) => sum + computed_completion, 0);

@@ -110,6 +110,7 @@ export class ScriptedContext implements NativeContext {
       hookCalls: 0,
       draftedTokens: 0,
       acceptedTokens: 0,
+      draftModelTokens: 0,
     };
   }
 

@@ -16,6 +16,8 @@ export interface OpenedContext {
 export interface ContextParts {
   readonly options: EngineOptions;
   readonly threads: number;
+  /** Guesses for this model; null where nothing or no model does. */
+  readonly draft: NativeModel | null;
   readonly accounts: NativeAccountBoard | null;
   readonly onStep: ContextOptions["onStep"];
 }
@@ -24,7 +26,7 @@ export interface ContextParts {
 export async function openContext(
   native: NativeModel,
   wanted: ContextSize,
-  { options, threads, accounts, onStep }: ContextParts,
+  { options, threads, draft, accounts, onStep }: ContextParts,
   logger: Logger,
 ): Promise<OpenedContext> {
   for (let size = wanted; ;) {
@@ -37,7 +39,7 @@ export async function openContext(
         flashAttention: options.flash_attention,
         kvType: options.kv_cache_type,
         accounts,
-        speculation: options.speculation === null ? null : { tokens: options.speculation.num_tokens },
+        speculation: options.speculation === null ? null : { tokens: options.speculation.num_tokens, model: draft },
         onStep,
       });
       return { context, size };

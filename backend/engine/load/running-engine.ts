@@ -18,6 +18,7 @@ export interface EngineParts {
   readonly context: NativeContext;
   readonly saes: SaeRegistry;
   readonly native: NativeModel;
+  readonly draft: NativeModel | null;
   readonly reporter: LoadReporter;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -58,7 +59,7 @@ export class RunningEngine {
   }
 
   async #stop(drainMs: number): Promise<void> {
-    const { server, loop, context, queue, saes, native, reporter, clock, logger } = this.#parts;
+    const { server, loop, context, queue, saes, native, draft, reporter, clock, logger } = this.#parts;
     server.drain();
     const cancelLate = clock.after(drainMs, () => {
       logger.warn("drain took too long; what runs is ended", { running: loop.running().length });
@@ -76,5 +77,6 @@ export class RunningEngine {
     await queue.dispose();
     saes.close();
     await native.dispose();
+    await draft?.dispose();
   }
 }

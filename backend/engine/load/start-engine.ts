@@ -53,7 +53,10 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   if (!options.flash_attention && ["q8_0", "q4_0"].includes(options.kv_cache_type)) {
     throw new ConfigError(`kv_cache_type ${options.kv_cache_type} needs flash_attention`);
   }
-  const native = await addon.loadModel({ path, gpuLayers, useMmap: true, tensorSplit });
+  const open = (file: string) => addon.loadModel({ path: file, gpuLayers, useMmap: true, tensorSplit });
+  const native = await open(path);
+  const draftPath = options.speculation?.model_path ?? null;
+  const draft = draftPath === null ? null : await open(draftPath);
   const wanted = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
   const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
   const check = fidelityCheck(options, native, threads, logger);
@@ -66,7 +69,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const onChange = () => reporter.changed();
   const onStep = (events: StepEvents) => loop.onStep(events);
   const accounts = options.accounts_path === null ? null : addon.openAccountBoard(options.accounts_path);
-  const { context, size } = await openContext(native, wanted, { options, threads, accounts, onStep }, logger);
+  const { context, size } = await openContext(native, wanted, { options, threads, draft, accounts, onStep }, logger);
   const loop = new EngineLoop({
     slots: options.slots,
     cellCount: size.cellCount,
@@ -173,11 +176,24 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   });
   reporter.start();
   logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
-  return new RunningEngine({ server, loop, runs, queue, ranker, context, saes, native, reporter, clock, logger });
+  return new RunningEngine({
+    server,
+    loop,
+    runs,
+    queue,
+    ranker,
+    context,
+    saes,
+    native,
+    draft,
+    reporter,
+    clock,
+    logger,
+  });
 }
 
-function speculationCounts({ draftedTokens, acceptedTokens }: ContextCounters): SpeculationCounts {
-  return { drafted: draftedTokens, accepted: acceptedTokens };
+function speculationCounts({ draftedTokens, acceptedTokens, draftModelTokens }: ContextCounters): SpeculationCounts {
+  return { drafted: draftedTokens, accepted: acceptedTokens, draft_model: draftModelTokens };
 }
 
 interface SaesTold {

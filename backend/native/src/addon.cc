@@ -15,7 +15,7 @@ namespace steerage {
 
 namespace {
 
-constexpr int kInterfaceVersion = 5;
+constexpr int kInterfaceVersion = 6;
 
 Napi::Value initialize(const Napi::CallbackInfo& info) {
   return guarded(info.Env(), [&]() -> Napi::Value {

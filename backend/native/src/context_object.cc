@@ -6,6 +6,7 @@
 #include "job_reader.h"
 #include "js_values.h"
 #include "live_loops.h"
+#include "model_object.h"
 
 namespace steerage {
 
@@ -34,6 +35,10 @@ std::vector<float> readControlVector(const ObjectReader& options, const ModelFac
 void readSpeculation(const ObjectReader& speculation, ContextSettings& settings) {
   constexpr int kMostDraftTokens = 64;
   settings.draftTokens = speculation.integer("tokens", 1, kMostDraftTokens);
+  const Napi::Value model = speculation.member("model");
+  if (!model.IsUndefined() && !model.IsNull()) {
+    settings.draftModel = ModelObject::handleOf(model, "options.speculation.model");
+  }
   if (!speculation.member("whenFaster").IsUndefined()) settings.draftsWhenFaster = speculation.boolean("whenFaster");
 }
 
@@ -204,6 +209,7 @@ Napi::Value ContextObject::counters(const Napi::CallbackInfo& call) {
   out.Set("hookCalls", static_cast<double>(totals.hookCalls.load()));
   out.Set("draftedTokens", static_cast<double>(totals.draftedTokens.load()));
   out.Set("acceptedTokens", static_cast<double>(totals.acceptedTokens.load()));
+  out.Set("draftModelTokens", static_cast<double>(totals.draftModelTokens.load()));
   return out;
 }
 

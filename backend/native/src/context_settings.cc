@@ -27,8 +27,7 @@ ContextPtr initContext(const ModelHandle& model, const llama_context_params& par
   return context;
 }
 
-ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings, EvalHook& hook,
-                       ggml_abort_callback abort, void* abortData) {
+llama_context_params contextParams(const ContextSettings& settings, ggml_abort_callback abort, void* abortData) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = static_cast<uint32_t>(settings.cellCount);
   // One micro-batch per decode: rows then stand in submitted order, and a hook sees the whole step at once.
@@ -45,10 +44,16 @@ ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings
   // Sliding-window layers keep all cells, so that a prefix can be cut or copied anywhere.
   params.swa_full = true;
   params.no_perf = true;
-  params.cb_eval = EvalHook::callback;
-  params.cb_eval_user_data = &hook;
   params.abort_callback = abort;
   params.abort_callback_data = abortData;
+  return params;
+}
+
+ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings, EvalHook& hook,
+                       ggml_abort_callback abort, void* abortData) {
+  llama_context_params params = contextParams(settings, abort, abortData);
+  params.cb_eval = EvalHook::callback;
+  params.cb_eval_user_data = &hook;
   ContextPtr context = initContext(model, params);
   if (!settings.controlVector.empty()) applyControlVector(context.get(), settings.controlVector, model.facts());
   return context;

@@ -25,6 +25,8 @@ struct ContextSettings {
   int draftTokens = 0;
   /// Whether drafts are left out where steps with them were slower.
   bool draftsWhenFaster = true;
+  /// What drafts; null looks the tokens up in the sequence itself.
+  std::shared_ptr<ModelHandle> draftModel;
   /// One direction per layer from layer 1 on, added to every row of every sequence; empty for none.
   std::vector<float> controlVector;
   /// Where jobs with an account record tell how far they are; null when nobody reads it.
@@ -39,6 +41,9 @@ using ContextPtr = std::unique_ptr<llama_context, FreeContext>;
 /// Throws `context_failed` or `out_of_memory`. The hook must outlive the context; `abort` may end a decode early.
 ContextPtr openContext(const ModelHandle& model, const ContextSettings& settings, EvalHook& hook,
                        ggml_abort_callback abort, void* abortData);
+
+/// The parameters that a context with these settings has, hooks aside.
+llama_context_params contextParams(const ContextSettings& settings, ggml_abort_callback abort, void* abortData);
 
 /// llama_init_from_model with the reason in the error.
 ContextPtr initContext(const ModelHandle& model, const llama_context_params& params);

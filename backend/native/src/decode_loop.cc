@@ -9,7 +9,6 @@
 
 #include "js_values.h"
 #include "logprobs.h"
-#include "prompt_lookup.h"
 #include "stop_matcher.h"
 
 namespace steerage {
@@ -52,9 +51,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<ModelHandle> model, const ContextSettings
       slots_(static_cast<size_t>(settings.sequenceCount)) {
   pool_->attachTo(context_.get());
   support_ = probeHooks(context_.get(), *model_, hook_, settings.sequenceCount);
-  if (settings.draftTokens == 0) return;
-  requireWithdrawableCells(context_.get(), *model_);
-  speculation_ = std::make_unique<Speculation>(std::make_unique<PromptLookup>(), settings, model_->positionLimit());
+  speculation_ = Speculation::open(context_.get(), *model_, settings, *pool_, shouldAbort, this);
 }
 
 DecodeLoop::~DecodeLoop() { stop(); }
@@ -111,6 +108,8 @@ void DecodeLoop::stop() {
   }
   if (thread_.joinable()) thread_.join();
   ended_.clear();
+  speculation_.reset();
+  settings_.draftModel.reset();
   context_.reset();
   pool_.reset();
   use_.reset();
@@ -171,7 +170,7 @@ void DecodeLoop::admit(std::unique_ptr<Job> job) {
   slot = std::move(job);
   slot->admission = ++admissions_;
   slot->promptInCells = reuseCells(slot->options) ? slot->options.keepTokens : 0;
-  if (speculation_) speculation_->open(*slot);
+  if (speculation_) speculation_->begin(*slot);
   waitingPrompts_.push_back(slot.get());
 }
 
@@ -249,7 +248,10 @@ void DecodeLoop::planBatch() {
   const int waiting = std::max(1, static_cast<int>(waitingPrompts_.size()));
   const int budget = settings_.boundsPrefill ? prefill_.rows(decoding, waiting, room) : room;
   // Drafts take what prompts leave.
-  if (speculation_) speculation_->propose(slots_, decoding, budget - promptRowsLeft());
+  if (speculation_) {
+    const int computed = speculation_->propose(slots_, decoding, budget - promptRowsLeft());
+    counters_.draftModelTokens += static_cast<uint64_t>(computed);
+  }
   // Ascending sequence ids: should llama.cpp ever regroup rows by sequence, they keep their order even then.
   for (const auto& slot : slots_) {
     if (decodes(slot)) addDecodeRows(*slot);

@@ -34,6 +34,8 @@ struct LoopCounters {
   /// Rows of drafts that the main model computed, and those of them that became part of an answer.
   std::atomic<uint64_t> draftedTokens{0};
   std::atomic<uint64_t> acceptedTokens{0};
+  /// Tokens that a draft model computed: prompts, answers and guesses.
+  std::atomic<uint64_t> draftModelTokens{0};
 };
 
 class DecodeLoop {

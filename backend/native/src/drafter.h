@@ -19,8 +19,11 @@ struct DraftWish {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  /// Guesses for all wishes together. True when it cost model time.
-  virtual bool propose(const std::vector<DraftWish>& wishes) = 0;
+  /// A job begins on a sequence, with the first `keepTokens` tokens of the lender's job, which may be its own. What came
+  /// behind them may be another caller's and is forgotten.
+  virtual void begin(int sequence, int lender, int keepTokens) = 0;
+  /// Guesses for all wishes together while `decoding` answers run. Gives the tokens that a model of its own computed.
+  virtual int propose(const std::vector<DraftWish>& wishes, int decoding) = 0;
 };
 
 }  // namespace steerage

@@ -96,6 +96,15 @@ ModelObject::ModelObject(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Mode
   });
 }
 
+std::shared_ptr<ModelHandle> ModelObject::handleOf(const Napi::Value& value, const std::string& what) {
+  const bool isModel =
+      value.IsObject() && value.As<Napi::Object>().InstanceOf(AddonState::of(value.Env()).model.Value());
+  if (!isModel) throw NativeError(ErrorCode::InvalidArgument, what + " must be a NativeModel");
+  const ModelObject* object = Unwrap(value.As<Napi::Object>());
+  if (!object->handle_) throw NativeError(ErrorCode::Disposed, what + " has been disposed");
+  return object->handle_;
+}
+
 const std::shared_ptr<ModelHandle>& ModelObject::alive() const {
   if (!handle_) throw NativeError(ErrorCode::Disposed, "the model has been disposed");
   return handle_;

@@ -16,6 +16,9 @@ class ModelObject : public Napi::ObjectWrap<ModelObject> {
   static Napi::Value load(const Napi::CallbackInfo& info);
   explicit ModelObject(const Napi::CallbackInfo& info);
 
+  /// The model behind a JavaScript value that must be a living NativeModel; `what` names it in messages.
+  static std::shared_ptr<ModelHandle> handleOf(const Napi::Value& value, const std::string& what);
+
  private:
   Napi::Value info(const Napi::CallbackInfo& call);
   Napi::Value tokenize(const Napi::CallbackInfo& call);

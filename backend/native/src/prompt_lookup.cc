@@ -22,9 +22,9 @@ std::vector<int32_t> PromptLookup::continuation(const std::vector<int32_t>& toke
   return draft;
 }
 
-bool PromptLookup::propose(const std::vector<DraftWish>& wishes) {
+int PromptLookup::propose(const std::vector<DraftWish>& wishes, int) {
   for (const DraftWish& wish : wishes) *wish.draft = continuation(*wish.tokens, wish.most);
-  return false;
+  return 0;
 }
 
 }  // namespace steerage

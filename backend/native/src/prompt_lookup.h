@@ -18,7 +18,8 @@ class PromptLookup : public Drafter {
   /// latest. An occurrence that runs into the newest tokens is a repetition, and is drafted to go on. Empty without one.
   std::vector<int32_t> continuation(const std::vector<int32_t>& tokens, int most) const;
 
-  bool propose(const std::vector<DraftWish>& wishes) override;
+  void begin(int, int, int) override {}
+  int propose(const std::vector<DraftWish>& wishes, int decoding) override;
 
  private:
   int shortest_;

@@ -6,8 +6,10 @@
 #include "context_settings.h"
 #include "hook_set.h"
 #include "job.h"
+#include "model_drafter.h"
 #include "model_handle.h"
 #include "native_error.h"
+#include "prompt_lookup.h"
 
 namespace steerage {
 
@@ -17,7 +19,20 @@ Speculation::Speculation(std::unique_ptr<Drafter> drafter, const ContextSettings
       whenFaster_(settings.draftsWhenFaster),
       positionLimit_(positionLimit) {}
 
-void Speculation::open(Job& job) const {
+std::unique_ptr<Speculation> Speculation::open(llama_context* main, const ModelHandle& model,
+                                               const ContextSettings& settings, const ThreadPool& pool,
+                                               ggml_abort_callback abort, void* abortData) {
+  if (settings.draftTokens == 0) return nullptr;
+  requireWithdrawableCells(main, model, "this model");
+  std::unique_ptr<Drafter> drafter = std::make_unique<PromptLookup>();
+  if (settings.draftModel) {
+    drafter = std::make_unique<ModelDrafter>(settings.draftModel, model, settings, pool, abort, abortData);
+  }
+  return std::make_unique<Speculation>(std::move(drafter), settings, model.positionLimit());
+}
+
+void Speculation::begin(Job& job) {
+  drafter_->begin(job.options.sequenceId, job.options.copyFromSequenceId, job.promptInCells);
   // A first token comes from the prompt and a last one is not fed back, so shorter answers have no room for a draft.
   if (job.options.maxTokens < 3) return;
   job.drafts = std::make_unique<JobDrafts>(draftTokens_);
@@ -30,8 +45,8 @@ int Speculation::mostFor(const Job& job) const {
   return std::min(leftAfterNext, positionLimit_ - 1 - job.nextPosition());
 }
 
-void Speculation::propose(const std::vector<std::unique_ptr<Job>>& slots, int decoding, int room) {
-  costly_ = false;
+int Speculation::propose(const std::vector<std::unique_ptr<Job>>& slots, int decoding, int room) {
+  modelRan_ = false;
   wishes_.clear();
   const bool favoured = room > 0 && decoding > 0 && (!whenFaster_ || gain_.favours(decoding));
   for (const auto& slot : slots) {
@@ -44,7 +59,10 @@ void Speculation::propose(const std::vector<std::unique_ptr<Job>>& slots, int de
     room -= most;
     wishes_.push_back({slot->options.sequenceId, &drafts.tokens, most, &drafts.proposed});
   }
-  if (!wishes_.empty()) costly_ = drafter_->propose(wishes_);
+  if (wishes_.empty()) return 0;
+  const int computed = drafter_->propose(wishes_, decoding);
+  modelRan_ = computed > 0;
+  return computed;
 }
 
 DraftsSettled Speculation::settle(const std::vector<BatchRow>& rows, HookSet& hooks, llama_memory_t memory) {
@@ -67,12 +85,12 @@ DraftsSettled Speculation::settle(const std::vector<BatchRow>& rows, HookSet& ho
 }
 
 void Speculation::record(int decoding, int drafts, int sampledTokens, double seconds) {
-  gain_.record(decoding, drafts > 0 || costly_, sampledTokens, seconds);
+  gain_.record(decoding, drafts > 0 || modelRan_, sampledTokens, seconds);
 }
 
-void requireWithdrawableCells(llama_context* context, const ModelHandle& model) {
+void requireWithdrawableCells(llama_context* context, const ModelHandle& model, const std::string& whose) {
   const std::string because =
-      "speculative decoding takes back cells of rejected drafts, which this model's memory does not allow";
+      "speculative decoding takes back cells of rejected drafts, which the memory of " + whose + " does not allow";
   if (model.facts().recurrent) throw NativeError(ErrorCode::ModelUnsupported, because + ": it is recurrent");
   if (model.facts().hybrid) throw NativeError(ErrorCode::ModelUnsupported, because + ": it is recurrent in part");
   constexpr int kRows = 3;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "batch_builder.h"
@@ -19,6 +20,7 @@ struct ContextSettings;
 class HookSet;
 class Job;
 class ModelHandle;
+class ThreadPool;
 
 /// The part of a job that drafting needs.
 struct JobDrafts {
@@ -42,10 +44,17 @@ class Speculation {
  public:
   Speculation(std::unique_ptr<Drafter> drafter, const ContextSettings& settings, int positionLimit);
 
-  /// Before the job's first step.
-  void open(Job& job) const;
-  /// Fills `proposed` of the running answers, at most `room` tokens in all. `decoding` is how many answers run.
-  void propose(const std::vector<std::unique_ptr<Job>>& slots, int decoding, int room);
+  /// With the drafter that the settings ask for, or null where nothing is drafted. Leaves the main context's memory empty.
+  /// Throws `model_unsupported`; for a draft model's context `context_failed` and `out_of_memory` too.
+  static std::unique_ptr<Speculation> open(llama_context* main, const ModelHandle& model,
+                                           const ContextSettings& settings, const ThreadPool& pool,
+                                           ggml_abort_callback abort, void* abortData);
+
+  /// Before the job's first step, when its prompt's reused cells are in place.
+  void begin(Job& job);
+  /// Fills `proposed` of the running answers, at most `room` tokens in all. `decoding` is how many answers run. Gives the
+  /// tokens that a draft model computed for it.
+  int propose(const std::vector<std::unique_ptr<Job>>& slots, int decoding, int room);
   /// After the rows of the step were sampled: takes back what it computed for drafts that were not drawn, so that cells
   /// and findings are those of the answers.
   static DraftsSettled settle(const std::vector<BatchRow>& rows, HookSet& hooks, llama_memory_t memory);
@@ -61,11 +70,11 @@ class Speculation {
   int positionLimit_;
   DraftGain gain_;
   std::vector<DraftWish> wishes_;
-  bool costly_ = false;
+  bool modelRan_ = false;
 };
 
 /// Proves by a tiny decode that the last cells of a sequence can be taken back. Leaves the memory empty. Throws
-/// `model_unsupported` with the reason.
-void requireWithdrawableCells(llama_context* context, const ModelHandle& model);
+/// `model_unsupported` with the reason; `whose` names the model in it.
+void requireWithdrawableCells(llama_context* context, const ModelHandle& model, const std::string& whose);
 
 }  // namespace steerage

@@ -63,7 +63,7 @@ describe("the event hub", () => {
 
   it("tells guessed tokens of an engine that guesses, and says nothing of them for one that does not", () => {
     const load = { running: [], waiting: 0, freeCells: 1, cellCount: 1, tokensPerSecond: 0, promptTokensPerSecond: 0 };
-    const counts = { drafted: 9, accepted: 4 };
+    const counts = { drafted: 9, accepted: 4, draft_model: 30 };
     expect(engineEventSchema.parse(engineLoad({ ...load, speculation: counts }))).toMatchObject({
       speculation: counts,
     });

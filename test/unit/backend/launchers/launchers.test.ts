@@ -64,9 +64,26 @@ describe("launchers", () => {
     };
     const lookup = { speculative_method: "prompt_lookup" };
     expect(await speculationOf({}, {})).toBeNull();
-    expect(await speculationOf({}, { ...lookup, speculative_num_tokens: 7 })).toEqual({ num_tokens: 7 });
+    expect(await speculationOf({}, { ...lookup, speculative_num_tokens: 7 })).toEqual({
+      num_tokens: 7,
+      model_path: null,
+    });
     expect(await speculationOf({ speculative_method: "off" }, lookup)).toBeNull();
-    expect(await speculationOf({ ...lookup, speculative_num_tokens: 3 }, {})).toEqual({ num_tokens: 3 });
+    const three = { num_tokens: 3, model_path: null };
+    expect(await speculationOf({ ...lookup, speculative_num_tokens: 3 }, {})).toEqual(three);
+    const draft = { num_tokens: 5, model_path: path.join(folder, "small.gguf") };
+    expect(await speculationOf({ speculative_model: "small.gguf" }, {})).toEqual(draft);
+    expect(await speculationOf({}, { speculative_model: "small.gguf" })).toEqual(draft);
+    expect(await speculationOf({ speculative_model: "small.gguf" }, lookup)).toMatchObject({ model_path: null });
+    expect(await speculationOf({ speculative_method: "off" }, { speculative_model: "small.gguf" })).toBeNull();
+  });
+
+  it("finds what stands against a draft model too", async () => {
+    writeFileSync(path.join(folder, "m.gguf"), header("GGUF", 3));
+    const drafted = launcher({ name: "demo", source: "m.gguf", speculative_model: "small.gguf" });
+    expect(await drafted.findFault()).toBe(`${path.join(folder, "small.gguf")}: does not exist`);
+    writeFileSync(path.join(folder, "small.gguf"), header("GGUF", 3));
+    expect(await drafted.findFault()).toBeNull();
   });
 
   it("finds what stands against a native start, by file and reason", async () => {
