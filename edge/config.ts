@@ -272,7 +272,9 @@ export const edgeConfigSchema = z
       .default("edge")
       .describe("The edge's name: the issuer of its tokens to hosts."),
     listen: listen.default("127.0.0.1:8080").describe("Address of the public API; port 0 takes a free one."),
-    admin_listen: listen.default("127.0.0.1:8081").describe("Address of health and metrics for operators. Empty: off."),
+    admin_listen: listen
+      .default("127.0.0.1:8081")
+      .describe("Address of the operators' dashboard, health and metrics. Empty: off."),
     metrics_listen: listen.default("").describe("Address of the metrics alone. Empty: only on `admin_listen`."),
     agent_listen: listen.default("").describe("Address to which hosts report. Empty: on `admin_listen`."),
     data: z

@@ -87,6 +87,8 @@ export interface EdgeDeps {
   readonly priceOf: (model: string) => Price | null;
   /** Why a request of a project went where it went; null when that is not known (any more). */
   readonly decisionOf?: (requestId: string, project: string) => RequestDecision | null;
+  /** What was decided lately for all projects, the newest first; for operators alone. */
+  readonly latestDecisions?: (count: number) => readonly RequestDecision[];
   readonly metrics: EdgeMetrics;
   readonly metricsSources: MetricsSources;
   /** Shutting down: running requests finish, new ones are refused. */

@@ -1,9 +1,13 @@
+import type { PromptPrefix } from "../ports/coordinator.ts";
+
 /** A promise of one slot, until it is settled or nobody renews it. */
 export interface HeldClaim {
   readonly claimId: string;
   readonly replicaKey: string;
   readonly band: string;
   readonly project: string;
+  /** What the machine was believed to know from now on. */
+  readonly prefix: PromptPrefix | null;
   /** Work for which the project was charged in advance. */
   readonly charged: number;
   readonly chargedAtMs: number;

@@ -15,7 +15,7 @@ import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
 import { Claims, type HeldClaim } from "./claims.ts";
 import { DrainRate, retryAfterSeconds } from "./drain-rate.ts";
 import { grantReason } from "./grant-reason.ts";
-import { PoolReplicas } from "./pool-replicas.ts";
+import { PoolReplicas, replicaStats } from "./pool-replicas.ts";
 import { exceededContext, requirementOf } from "./requirement.ts";
 import { poolSaturation } from "./saturation.ts";
 import type { AdmissionSettings } from "./settings.ts";
@@ -163,6 +163,7 @@ export class PoolAdmission {
       ),
       breakers: this.#replicas.breakers(nowMs),
       saturation: poolSaturation(candidates, this.#settings, nowMs) + this.#queue.size / Math.max(1, slots),
+      replicas: candidates.map(replicaStats),
     };
   }
 
@@ -339,6 +340,7 @@ export class PoolAdmission {
       replicaKey,
       band: bandName,
       project,
+      prefix,
       charged,
       chargedAtMs: nowMs,
       expiresAtMs: nowMs + this.#settings.claimTtlMs,
@@ -447,6 +449,8 @@ export class PoolAdmission {
       tokens === undefined ? null : workOf(tokens.promptTokens - tokens.cachedTokens, tokens.completionTokens);
     this.#replicas.get(claim.replicaKey)?.release(claim.claimId, { result, busyForMs, work, pace }, nowMs);
     this.#replicas.dropIfGone(claim.replicaKey);
+    // Nothing proves that it read the prompt, and it must not be preferred for that.
+    if (result === "failed") this.#prefixes.unlearn(claim.prefix, claim.replicaKey);
     this.#drain.departed();
     const used = tokens === undefined ? null : tokens.promptTokens + OUTPUT_WEIGHT * tokens.completionTokens;
     // Without a count what was charged stays, except where nothing was done.

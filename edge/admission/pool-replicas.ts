@@ -1,4 +1,4 @@
-import type { PoolDigest } from "../ports/coordinator.ts";
+import type { PoolDigest, ReplicaStats } from "../ports/coordinator.ts";
 import type { Candidate } from "../routing/candidate.ts";
 import { ReplicaBook } from "./replica-book.ts";
 import type { AdmissionSettings } from "./settings.ts";
@@ -99,4 +99,9 @@ export class PoolReplicas {
     }
     return work > 0 && ms > 0 ? (work * 1_000) / ms : ASSUMED_SPEED;
   }
+}
+
+export function replicaStats(candidate: Candidate): ReplicaStats {
+  const { key, usable, slots, ownInFlight, othersInFlight, waiting, kvUse, reportAgeMs } = candidate;
+  return { replica: key, usable, slots, inFlight: ownInFlight, othersInFlight, waiting, kvUse, reportAgeMs };
 }

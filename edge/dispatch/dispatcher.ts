@@ -52,6 +52,11 @@ export class Dispatcher {
     return this.#decisions.find(requestId, project, this.#deps.clock.monotonicMs());
   }
 
+  /** What was decided lately for all projects, the newest first. For operators. */
+  latestDecisions(count: number): readonly RequestDecision[] {
+    return this.#decisions.latest(count, this.#deps.clock.monotonicMs());
+  }
+
   /** Reservations that wait for a machine's report. */
   get openReservations(): number {
     return this.#reservations.waiting;

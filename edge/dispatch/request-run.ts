@@ -6,7 +6,7 @@ import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledge
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
 import { endedAttempt } from "./account/attempt-account.ts";
-import type { DecisionLog } from "./account/decision-log.ts";
+import { decidedAttempt, type DecisionLog } from "./account/decision-log.ts";
 import { rateLimitHeaders } from "./account/rate-limit-headers.ts";
 import type { HeldReservation, Reservations } from "./account/reservations.ts";
 import type { Hedges } from "./attempts/hedging.ts";
@@ -22,7 +22,7 @@ import {
 import { RequestAttempts } from "./attempts/request-attempts.ts";
 import type { InferenceRequest } from "./inference-request.ts";
 import { ClientAnswer } from "./relay/client-answer.ts";
-import { isCallersFault, refusalOf } from "./relay/refusal.ts";
+import { isCallersFault, refusalOf, type Refusal } from "./relay/refusal.ts";
 import type { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps } from "./settings.ts";
 
@@ -45,6 +45,8 @@ export class RequestRun {
   readonly #attempts: RequestAttempts;
   /** As which model the row was opened; null before that. */
   #opened: ChainLink | null = null;
+  /** What the client was told instead of an answer. */
+  #refusal: Refusal | null = null;
 
   constructor(deps: DispatcherDeps, shared: SharedState, request: InferenceRequest, writer: ResponseWriter) {
     const { clock, settings } = deps;
@@ -87,11 +89,11 @@ export class RequestRun {
       const error = toApiError(thrown);
       if (error.code === "internal_error")
         this.#deps.logger.error("a request failed unexpectedly", { request_id: this.#request.requestId }, thrown);
-      this.#answer.fail(refusalOf(error));
+      this.#fail(refusalOf(error));
     } finally {
       cancelTotal();
       const { ttftMs, tpotMs } = this.#pace();
-      this.#keepDecision(outcome);
+      this.#keepDecision(outcome, ttftMs);
       metrics.requestEnded({ model: this.#modelUsed(), outcome, ttftMs, tpotMs });
     }
   }
@@ -128,7 +130,7 @@ export class RequestRun {
     if (decision.kind === "refused") {
       const { code, message, retryAfterSeconds } = decision;
       ledger.shed(this.#openedRequest(chain[0]), this.#elapsedMs());
-      this.#answer.fail(refusalOf(new ApiError(code, { message, retryAfterSeconds })));
+      this.#fail(refusalOf(new ApiError(code, { message, retryAfterSeconds })));
       return "shed";
     }
     const held = { requestId, account: principal.account, reservationId: decision.reservationId };
@@ -144,22 +146,22 @@ export class RequestRun {
     return ending.outcome;
   }
 
-  #keepDecision(outcome: RequestOutcome): void {
-    const { requestId, principal, model, band } = this.#request;
-    const attempts = this.#attempts.made.map(({ target, result, why }) => ({
-      replica: target.key,
-      why,
-      failure: result.kind === "failed" ? (result.refusal?.body.error.code ?? "failed") : null,
-    }));
+  #keepDecision(outcome: RequestOutcome, ttftMs: number | null): void {
+    const { requestId, principal, model, band, receivedAtMs } = this.#request;
     this.#shared.decisions.add(
       {
         requestId,
         project: principal.project,
-        model: model.id,
+        atMs: receivedAtMs,
+        askedModel: model.id,
+        model: this.#modelUsed(),
         band,
         queueMs: this.#attempts.queueMs,
+        ttftMs,
+        totalMs: this.#elapsedMs(),
         outcome,
-        attempts,
+        refusal: this.#refusal?.body.error.code ?? null,
+        attempts: this.#attempts.made.map(decidedAttempt),
       },
       this.#deps.clock.monotonicMs(),
     );
@@ -198,9 +200,14 @@ export class RequestRun {
   }
 
   #tell({ outcome, refusal }: Ending): void {
-    if (refusal !== null) this.#answer.fail(refusal);
+    if (refusal !== null) this.#fail(refusal);
     else if (outcome === "completed") this.#answer.finish(this.#attempts.made.at(-1)?.result.tail ?? "");
     else this.#answer.drop();
+  }
+
+  #fail(refusal: Refusal): void {
+    this.#refusal = refusal;
+    this.#answer.fail(refusal);
   }
 
   #endedAttempts(): EndedAttempt[] {

@@ -1,6 +1,7 @@
 import { INFERENCE_ROUTES } from "../../shared/openai/request-envelope.ts";
 import type { EdgeDeps } from "../deps.ts";
 import type { HttpContext } from "./environment.ts";
+import { dashboardRoute, dashboardScriptRoute, dashboardStyleRoute } from "./routes/dashboard.ts";
 import { healthRoute, readyRoute } from "./routes/health.ts";
 import { inferenceRoute } from "./routes/inference.ts";
 import { keyRoute } from "./routes/key.ts";
@@ -53,9 +54,12 @@ export function agentRoutes(deps: EdgeDeps): readonly Route[] {
   return [{ method: "POST", path: REPORTS_PATH, access: "self", takesWork: false, answer: reportsRoute(deps) }];
 }
 
-/** For operators and their tools, on loopback by default. */
+/** For operators and their tools, on loopback by default: it shows the names of all projects. */
 export function adminRoutes(deps: EdgeDeps): readonly Route[] {
   return [
+    { method: "GET", path: "/", access: "open", takesWork: false, answer: dashboardRoute(deps) },
+    { method: "GET", path: "/dashboard.css", access: "open", takesWork: false, answer: dashboardStyleRoute() },
+    { method: "GET", path: "/dashboard.js", access: "open", takesWork: false, answer: dashboardScriptRoute() },
     { method: "GET", path: "/health", access: "open", takesWork: false, answer: healthRoute() },
     { method: "GET", path: "/ready", access: "open", takesWork: false, answer: readyRoute(deps) },
     ...metricsRoutes(deps),

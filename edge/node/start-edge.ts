@@ -231,6 +231,7 @@ async function assemble(
     dispatch: { run: (request, writer) => requests.track(() => idempotent.run(request, writer)) },
     callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
     decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),
+    latestDecisions: (count) => dispatcher.latestDecisions(count),
     priceOf: (model) => settings.priceOf(live.config, model),
     metrics,
     metricsSources: {

@@ -185,6 +185,22 @@ export interface PoolStats {
   /** Replicas whose breaker is not closed, by key. */
   readonly breakers?: Readonly<Record<string, "open" | "half_open">>;
   readonly saturation: number;
+  readonly replicas?: readonly ReplicaStats[];
+}
+
+/** One replica as the owner of its pool sees it now. */
+export interface ReplicaStats {
+  readonly replica: string;
+  /** Ready and not draining. */
+  readonly usable: boolean;
+  readonly slots: number;
+  /** By this edge. */
+  readonly inFlight: number;
+  /** By others, as it last reported; null when it never reports. */
+  readonly othersInFlight: number | null;
+  readonly waiting: number;
+  readonly kvUse: number | null;
+  readonly reportAgeMs: number | null;
 }
 
 /** Where a waiting request stands. */

@@ -58,6 +58,16 @@ export class PrefixIndex {
     this.#shrink(nowMs);
   }
 
+  /** The machine failed on this prompt: what it has of it is not known any more. */
+  unlearn(prefix: PromptPrefix | null, key: string): void {
+    for (const hash of prefix?.hashes ?? []) {
+      const machines = this.#nodes.get(hash);
+      if (machines === undefined || !machines.delete(key)) continue;
+      this.#entries--;
+      if (machines.size === 0) this.#nodes.delete(hash);
+    }
+  }
+
   /** The machine left, or lost its caches. */
   forget(key: string): void {
     for (const [hash, machines] of this.#nodes) {

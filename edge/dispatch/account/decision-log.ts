@@ -1,21 +1,50 @@
 import type { GrantReason } from "../../ports/coordinator.ts";
 import type { RequestOutcome } from "../../ports/ledger.ts";
+import type { MadeAttempt } from "../attempts/made-attempt.ts";
+
+/** One attempt of a request and what decided where it went. */
+export interface DecidedAttempt {
+  /** From 1. */
+  readonly attempt: number;
+  readonly model: string;
+  readonly replica: string;
+  /** `lost_race`: another machine was faster to begin. */
+  readonly end: "answered" | "failed" | "cancelled" | "lost_race";
+  /** How it failed, or null. */
+  readonly failure: string | null;
+  readonly why: GrantReason | null;
+}
 
 /** What was decided for one request, for its owner and for operators. Holds no text of it. */
 export interface RequestDecision {
   readonly requestId: string;
   readonly project: string;
+  /** When it was received, Unix milliseconds. */
+  readonly atMs: number;
+  readonly askedModel: string;
+  /** The one that answered, or was asked last. */
   readonly model: string;
   readonly band: string;
-  /** Null when it was not admitted. */
+  /** Null when it never waited for a machine. */
   readonly queueMs: number | null;
+  readonly ttftMs: number | null;
+  readonly totalMs: number;
   readonly outcome: RequestOutcome;
-  readonly attempts: readonly {
-    readonly replica: string;
-    readonly why: GrantReason | null;
-    /** What its end meant: how it failed, or null. */
-    readonly failure: string | null;
-  }[];
+  /** The code of what the client was told instead of an answer. */
+  readonly refusal: string | null;
+  readonly attempts: readonly DecidedAttempt[];
+}
+
+export function decidedAttempt({ attempt, link, target, result, why, lostRace }: MadeAttempt): DecidedAttempt {
+  const ends = { completed: "answered", failed: "failed", cancelled: "cancelled" } as const;
+  return {
+    attempt,
+    model: link.model.id,
+    replica: target.key,
+    end: lostRace ? "lost_race" : ends[result.kind],
+    failure: result.kind === "failed" ? (result.refusal?.body.error.code ?? "failed") : null,
+    why,
+  };
 }
 
 const KEPT_MS = 3_600_000;
@@ -38,5 +67,15 @@ export class DecisionLog {
     const kept = this.#kept.get(requestId);
     if (kept === undefined || nowMs - kept.atMs > KEPT_MS || kept.decision.project !== project) return null;
     return kept.decision;
+  }
+
+  /** The latest of all projects, the newest first. For operators. */
+  latest(count: number, nowMs: number): readonly RequestDecision[] {
+    const all = [...this.#kept.values()];
+    return all
+      .slice(Math.max(0, all.length - count))
+      .filter(({ atMs }) => nowMs - atMs <= KEPT_MS)
+      .map(({ decision }) => decision)
+      .toReversed();
   }
 }

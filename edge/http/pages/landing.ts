@@ -1,5 +1,6 @@
 import { html, raw } from "hono/html";
 import type { ServedModel } from "../../ports/fleet.ts";
+import { COLOURS } from "./colours.ts";
 
 export interface LandingFacts {
   /** As the visitor reached us, ending with /v1. */
@@ -7,13 +8,7 @@ export interface LandingFacts {
   readonly models: readonly ServedModel[];
 }
 
-const STYLE = `
-  :root { color-scheme: light dark; --ink: #1c2430; --soft: #5a6675; --page: #fbfbf9; --card: #ffffff; --line: #dde1e6; --accent: #0b6e6e; }
-  @media (prefers-color-scheme: dark) {
-    :root { --ink: #e6e9ed; --soft: #9aa6b4; --page: #14181d; --card: #1c2229; --line: #303842; --accent: #5cc8c0; }
-  }
-  * { box-sizing: border-box; }
-  body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; }
+const STYLE = `${COLOURS}
   main { max-width: 46rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
   h1 { margin: 0 0 .25rem; font-size: 1.9rem; letter-spacing: -.01em; }
   h2 { margin: 2.25rem 0 .75rem; font-size: 1.1rem; }

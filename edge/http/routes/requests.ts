@@ -1,5 +1,7 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { EdgeDeps } from "../../deps.ts";
+import type { DecidedAttempt } from "../../dispatch/account/decision-log.ts";
+import type { GrantReason } from "../../ports/coordinator.ts";
 import type { HttpContext } from "../environment.ts";
 
 /** Why a request went where it went, for its own project, for an hour. Another's is not told from one that never was. */
@@ -8,30 +10,41 @@ export function requestRoute(deps: EdgeDeps) {
     const decision = deps.decisionOf?.(c.req.param("id") ?? "", c.get("principal").project) ?? null;
     if (decision === null)
       throw new ApiError("route_not_found", { message: "There is no such request, or none any more." });
-    const { requestId, model, band, queueMs, outcome, attempts } = decision;
+    const { requestId, atMs, askedModel, model, band, queueMs, ttftMs, totalMs, outcome, refusal, attempts } = decision;
     return c.json({
       object: "request",
       id: requestId,
+      created: Math.floor(atMs / 1_000),
+      asked_model: askedModel,
       model,
       band,
       queue_ms: queueMs,
+      ttft_ms: ttftMs,
+      total_ms: totalMs,
       outcome,
-      attempts: attempts.map(({ replica, why, failure }) => ({
-        replica,
-        failure,
-        why:
-          why === null
-            ? null
-            : {
-                saturation: why.saturation,
-                ceiling: why.ceiling,
-                candidates: why.candidates.map(({ replica: name, seconds, matchedBytes }) => ({
-                  replica: name,
-                  seconds,
-                  matched_bytes: matchedBytes,
-                })),
-              },
-      })),
+      refusal,
+      attempts: attempts.map(attemptJson),
     });
+  };
+}
+
+function attemptJson({ attempt, model, replica, end, failure, why }: DecidedAttempt) {
+  return { attempt, model, replica, end, failure, why: why === null ? null : reasonJson(why) };
+}
+
+function reasonJson({ band, saturation, ceiling, by, promptBytes, candidates }: GrantReason) {
+  return {
+    band,
+    saturation,
+    ceiling,
+    by,
+    prompt_bytes: promptBytes,
+    candidates: candidates.map(({ replica, seconds, terms, matchedBytes }) => ({
+      replica,
+      seconds,
+      terms,
+      matched_bytes: matchedBytes,
+      match_ratio: promptBytes === 0 ? 0 : matchedBytes / promptBytes,
+    })),
   };
 }

@@ -174,6 +174,20 @@ describe("a pool's policy", () => {
     expect(place(DEFAULT_POLICY)).toEqual(["a/r", "b/r"]);
   });
 
+  it("does not send a prompt back to a machine that failed on it", () => {
+    const prefix = promptPrefix("once upon a time ".repeat(100), 0, "p");
+    const { admit, settle } = admission([replica("a/r"), replica("b/r")]);
+    const [first] = granted(admit("r1", 0, { prefix }));
+    settle("r1.1", 0, { result: "failed" });
+    const [second] = granted(admit("r2", 0, { prefix }));
+    expect(second?.why.by).toBe("score");
+    expect(second?.why.candidates.map(({ matchedBytes }) => matchedBytes)).toEqual([0, 0]);
+    settle("r2.1", 0);
+    const [third] = granted(admit("r3", 0, { prefix }));
+    expect([third?.target.key, third?.why.by]).toEqual([second?.target.key, "prefix"]);
+    expect(first?.target.key).not.toBe(second?.target.key);
+  });
+
   it("tells the terms of the score with the reason", () => {
     const { admit } = admission([replica("a/r")]);
     const [{ why } = { why: null }] = granted(admit("r1"));

@@ -149,6 +149,19 @@ describe("the prefix index", () => {
     expect(index.size).toBe(0);
   });
 
+  it("forgets what a machine was to learn of a prompt on which it failed", () => {
+    const index = new PrefixIndex(settings.prefix);
+    const other = text("other ");
+    for (const key of ["a", "b"]) index.learn(prompt(text("x ")), key, 0);
+    index.learn(prompt(other), "a", 0);
+    index.unlearn(prompt(text("x ")), "a");
+    expect([...index.match(prompt(text("x ")), 0).keys()]).toEqual(["b"]);
+    expect(index.match(prompt(other), 0).has("a")).toBe(true);
+    index.unlearn(prompt(other), "a");
+    index.unlearn(null, "a");
+    expect(index.size).toBe(16);
+  });
+
   it("stays within its bound whatever comes, and keeps what was used last", () => {
     const index = new PrefixIndex({ ...settings.prefix, maxNodes: 1_000 });
     for (let made = 0; made < 20_000; made++) {

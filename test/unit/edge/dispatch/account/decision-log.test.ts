@@ -5,10 +5,15 @@ import { manualBench, replica } from "../../../../support/dispatch-bench.ts";
 const decision = (requestId: string, project = "p"): RequestDecision => ({
   requestId,
   project,
+  atMs: 0,
+  askedModel: "m",
   model: "m",
   band: "default",
   queueMs: 0,
+  ttftMs: null,
+  totalMs: 1,
   outcome: "completed",
+  refusal: null,
   attempts: [],
 });
 
@@ -30,6 +35,13 @@ describe("the log of decisions", () => {
     expect(log.find("r10000", "p", 0)).not.toBeNull();
   });
 
+  it("tells operators the latest of all projects, the newest first, and nothing that is too old", () => {
+    const log = new DecisionLog();
+    for (const [place, id] of ["r1", "r2", "r3"].entries()) log.add(decision(id, `p${place}`), place * 1_000_000);
+    expect(log.latest(2, 2_000_000).map(({ requestId }) => requestId)).toEqual(["r3", "r2"]);
+    expect(log.latest(9, 4_700_000).map(({ requestId }) => requestId)).toEqual(["r3"]);
+  });
+
   it("has every attempt with what stood for and against it then", async () => {
     const two = [replica("gpu/r1"), replica("hpc/r1", { priority: 1 })];
     const { ask, exchange, dispatcher } = await manualBench({ replicas: two });
@@ -41,9 +53,25 @@ describe("the log of decisions", () => {
     expect(found).toMatchObject({
       band: "default",
       outcome: "completed",
+      askedModel: "m",
+      model: "m",
+      refusal: null,
+      queueMs: 0,
       attempts: [
-        { replica: "gpu/r1", failure: "upstream_error", why: { ceiling: 0.9, candidates: [{ replica: "gpu/r1" }] } },
-        { replica: "hpc/r1", failure: null, why: { candidates: [{ replica: "hpc/r1", matchedBytes: 0 }] } },
+        {
+          attempt: 1,
+          replica: "gpu/r1",
+          end: "failed",
+          failure: "upstream_error",
+          why: { ceiling: 0.9, by: "score", candidates: [{ replica: "gpu/r1" }] },
+        },
+        {
+          attempt: 2,
+          replica: "hpc/r1",
+          end: "answered",
+          failure: null,
+          why: { candidates: [{ replica: "hpc/r1", matchedBytes: 0, terms: { kv: 0, slo: 0 } }] },
+        },
       ],
     });
     expect(found?.attempts[0]?.why?.saturation).toBe(0);
