@@ -16,10 +16,13 @@ const listen = z.string().refine((text) => text === "" || (LISTEN.test(text) && 
   error: "must be host:port, such as 127.0.0.1:8080",
 });
 
+/** A dollar a token: far above any price, and low enough that no cost leaves what the ledger can hold. */
+const perThousand = count.max(1_000_000_000);
+
 const priceSchema = z.strictObject({
-  prompt_per_1k: count.default(0).describe("Micro-dollars per 1,000 prompt tokens that were computed."),
-  completion_per_1k: count.default(0).describe("Micro-dollars per 1,000 generated tokens."),
-  cached_per_1k: count
+  prompt_per_1k: perThousand.default(0).describe("Micro-dollars per 1,000 prompt tokens that were computed."),
+  completion_per_1k: perThousand.default(0).describe("Micro-dollars per 1,000 generated tokens."),
+  cached_per_1k: perThousand
     .optional()
     .describe("Micro-dollars per 1,000 prompt tokens taken from the cache; as `prompt_per_1k` when not given."),
 });

@@ -129,7 +129,7 @@ export class Front {
     return this.#refused.has(names) || this.#deps.tokens.forbid(names.edge, names.requestId, names.attempt);
   }
 
-  /** A question about SAEs: signed with its query, carried to the engine, and no request in anybody's account. */
+  /** A question about SAEs: signed with its query, carried to the engine. What it computed stands in its answer. */
   async #ask(request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
     const token = await this.#deps.tokens.check(

@@ -1,7 +1,8 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
 import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
-import type { Claim, ClaimResult } from "../ports/coordinator.ts";
+import type { Claim, ClaimResult, ReplicaTarget } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
+import type { Principal } from "../ports/principal.ts";
 import type { UpstreamExchange } from "../ports/upstream.ts";
 import { bodySha256 } from "./outgoing/body-sha256.ts";
 import { HeldClaim } from "./held-claim.ts";
@@ -15,7 +16,8 @@ const MAX_ANSWER_BYTES = 8 * 2 ** 20;
 /** A question about one SAE, for a replica that holds it. */
 export interface SaeCall {
   readonly requestId: string;
-  readonly project: string;
+  readonly clientRequestId: string | null;
+  readonly principal: Principal;
   readonly band: string;
   readonly model: ServedModel;
   readonly saeId: string;
@@ -35,17 +37,23 @@ export interface SaeAnswer {
   readonly body: Uint8Array<ArrayBuffer>;
 }
 
-type SaeCallDeps = Pick<DispatcherDeps, "clock" | "logger" | "coordinator" | "signer" | "upstream" | "settings">;
+export type SaeCallDeps = Pick<DispatcherDeps, "clock" | "logger" | "coordinator" | "signer" | "upstream" | "settings">;
 
 /**
  * Carries a question to one replica that holds the SAE, as any request waits for its turn there. One attempt: asking
- * again is cheap for the caller. Throws an ApiError when no answer can be had.
+ * again is cheap for the caller. `begun` hears of the replica before anything is sent there. Throws an ApiError when no
+ * answer can be had.
  */
-export async function callSae(deps: SaeCallDeps, call: SaeCall): Promise<SaeAnswer> {
+export async function callSae(
+  deps: SaeCallDeps,
+  call: SaeCall,
+  begun: (target: ReplicaTarget) => void,
+): Promise<SaeAnswer> {
   const claim = await admitted(deps, call);
   const held = new HeldClaim(deps, call.model.pool, claim);
   let result: ClaimResult = "failed";
   try {
+    begun(claim.target);
     const answer = await exchanged(deps, call, claim);
     if (answer.status < 400) result = "answered";
     else if (answer.status === 429 || answer.status === 503) result = "back_pressure";
@@ -71,7 +79,7 @@ async function admitted({ coordinator }: SaeCallDeps, call: SaeCall): Promise<Cl
       pool: model.pool,
       requestId,
       attempt: 1,
-      project: call.project,
+      project: call.principal.project,
       band: call.band,
       arrivedAtMs: call.receivedAtMs,
       capability: CAPABILITY,
@@ -108,7 +116,7 @@ async function exchanged({ clock, signer, upstream, settings }: SaeCallDeps, cal
     request_id: requestId,
     attempt: 1,
     replica: target.replicaId,
-    cache_salt: call.project,
+    cache_salt: call.principal.project,
   });
   const { timeouts } = settings;
   return await new Promise<SaeAnswer>((resolve, reject) => {

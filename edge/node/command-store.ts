@@ -59,12 +59,17 @@ export async function withExistingStore<Result>(
 
 /** What the journal in a data directory says, of an edge that runs or of one that is gone. Nothing is changed. */
 export async function readJournalRows(dataDirectory: string): Promise<UsageBatch> {
+  return (await readJournal(dataDirectory)).rows();
+}
+
+/** The same with what the database refused. */
+export async function readJournal(dataDirectory: string): Promise<LedgerBook> {
   const book = new LedgerBook();
   await readJournalFiles(path.join(dataDirectory, JOURNAL_FOLDER), (line, segment) => {
     const entry = journalEntrySchema.safeParse(line);
     if (entry.success) book.apply(entry.data, segment);
   });
-  return book.rows();
+  return book;
 }
 
 /** Commands say what went wrong, on standard error; standard output is for their result. */

@@ -11,6 +11,8 @@ export interface FileJournalOptions {
   readonly maxBytes?: number;
   /** A segment is ended when it is larger. */
   readonly segmentBytes?: number;
+  /** Makes what was written to a file survive a power cut; `fdatasync` when not given. */
+  readonly syncFile?: (fd: number) => Promise<void>;
 }
 
 const MAX_BYTES = 256 * 2 ** 20;
@@ -39,12 +41,16 @@ export class FileJournal implements Journal {
   #isScheduled = false;
   #isFolderNew = false;
   #failure: Error | null = null;
+  /** The disk did not say that it has everything: what it lost may look as if it were there. */
+  #isInDoubt = false;
+  readonly #syncFile: (fd: number) => Promise<void>;
 
   private constructor(options: FileJournalOptions, segments: readonly number[], unlock: () => void) {
     this.#folder = options.folder;
     this.#maxBytes = options.maxBytes ?? MAX_BYTES;
     this.#segmentBytes = options.segmentBytes ?? SEGMENT_BYTES;
     this.#unlock = unlock;
+    this.#syncFile = options.syncFile ?? fdatasyncOf;
     for (const segment of segments) this.#bytes.set(segment, statSync(segmentFile(options.folder, segment)).size);
     this.#newest = (segments.at(-1) ?? 0) + 1;
   }
@@ -103,17 +109,26 @@ export class FileJournal implements Journal {
   async sync(): Promise<void> {
     this.writeOut();
     if (this.#failure !== null) throw this.#failure;
+    try {
+      await this.#syncAll();
+      this.#isInDoubt = false;
+    } catch (thrown) {
+      this.#isInDoubt = true;
+      throw thrown;
+    }
+  }
+
+  async #syncAll(): Promise<void> {
     // One at a time: what a disk that refuses leaves is taken up by the next sync.
     for (let fd = this.#ended.shift(); fd !== undefined; fd = this.#ended.shift()) {
       try {
-        await fdatasyncOf(fd);
+        await this.#syncFile(fd);
       } finally {
         closeSync(fd);
       }
     }
-    if (this.#fd !== null) await fdatasyncOf(this.#fd);
+    if (this.#fd !== null) await this.#syncFile(this.#fd);
     if (!this.#isFolderNew) return;
-    this.#isFolderNew = false;
     // The name of a new segment must survive a power cut too.
     const folder = await open(this.#folder);
     try {
@@ -121,10 +136,11 @@ export class FileJournal implements Journal {
     } finally {
       await folder.close();
     }
+    this.#isFolderNew = false;
   }
 
   hasRoom(): boolean {
-    if (this.#failure !== null) return false;
+    if (this.#failure !== null || this.#isInDoubt) return false;
     let bytes = 0;
     for (const size of this.#bytes.values()) bytes += size;
     return bytes < this.#maxBytes;

@@ -11,7 +11,7 @@ import type { EdgeDeps, HttpSettings, StoreState } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { forgetAnswersEvery } from "../dispatch/idempotency/answer-keeper.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
-import { callSae } from "../dispatch/sae-calls.ts";
+import { chargedSaeCall } from "../dispatch/charged-sae-call.ts";
 import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
@@ -229,7 +229,7 @@ async function assemble(
     standsInFor: () => sharedLedger.dead,
     placementLease: () => membership.placement,
     dispatch: { run: (request, writer) => requests.track(() => idempotent.run(request, writer)) },
-    callSae: (call) => requests.track(() => callSae(dispatchDeps, call)),
+    callSae: (call) => requests.track(() => chargedSaeCall(dispatchDeps, call)),
     decisionOf: (requestId, project) => dispatcher.decisionOf(requestId, project),
     latestDecisions: (count) => dispatcher.latestDecisions(count),
     priceOf: (model) => settings.priceOf(live.config, model),

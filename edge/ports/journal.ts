@@ -17,7 +17,10 @@ export interface Journal {
   append(entry: object): number;
   /** Hands the lines appended so far to the system at once: they survive the end of this process. */
   writeOut(): void;
-  /** Makes everything appended so far survive a power cut. Rejects when the disk refuses. */
+  /**
+   * Makes everything appended so far survive a power cut. Rejects when the disk refuses; what it has then is not known,
+   * and nothing new may be let in until a later one resolves.
+   */
   sync(): Promise<void>;
   /** False when nothing new may be let in: the size bound is reached or the disk refuses. */
   hasRoom(): boolean;

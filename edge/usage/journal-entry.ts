@@ -62,6 +62,8 @@ export const journalEntrySchema = z.discriminatedUnion("kind", [
   z.object({ kind: z.literal("settle"), settled: settledSchema, atMs: z.number() }),
   /** The machine's report is not waited for any longer. */
   z.object({ kind: z.literal("waited"), requestId: z.string(), atMs: z.number() }),
+  /** The database takes others, but not the rows of this one. */
+  z.object({ kind: z.literal("refused"), requestId: z.string(), reason: z.string(), atMs: z.number() }),
   z.object({
     kind: z.literal("report"),
     host: z.string(),

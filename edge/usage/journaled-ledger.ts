@@ -10,6 +10,7 @@ import { journalEntrySchema, type JournalEntry } from "./journal-entry.ts";
 import { LedgerBook, type Settlement } from "./ledger-book.ts";
 import { awaitsLastReport, orphanSettlement } from "./orphans.ts";
 import { ledgerDifference } from "./proof.ts";
+import { UsageWriter } from "./usage-writer.ts";
 import { unreportedOf, type RequestAccount } from "./request-account.ts";
 
 export interface LedgerSettings {
@@ -54,7 +55,6 @@ export interface AdjustedSpending {
 
 /** Rows are kept in memory this long after their settlement, for the reports of hosts that are late. */
 const KEEP_SETTLED_MS = 600_000;
-const LONGEST_BACK_OFF_MS = 30_000;
 /** Segments beside the one being written, above which running requests are carried over so that old ones can go. */
 const CARRY_ABOVE_SEGMENTS = 4;
 /** After this a report is overdue: one that has something to tell comes at once. */
@@ -71,19 +71,28 @@ const DIFFERENCE_RANGE_MS = 24 * 3_600_000;
 export class JournaledLedger implements Ledger {
   readonly #deps: JournaledLedgerDeps;
   readonly #book: LedgerBook;
+  readonly #writer: UsageWriter;
   /** Requests of a former run, by the time at which they are given up. */
   readonly #orphans = new Map<string, number>();
   /** Requests of a former run that were not final when this one began: budgets were not told of them. */
   readonly #former = new Set<string>();
   #cancelTimer = (): void => {};
   #flushing: Promise<void> | null = null;
-  #backOffMs = 0;
-  #storeAgainAtMs = 0;
+  #isJournalInDoubt = false;
   #stopped = false;
 
   constructor(deps: JournaledLedgerDeps) {
     this.#deps = deps;
     this.#book = new LedgerBook(deps.journal.read === undefined ? undefined : deps.settings.bufferSize);
+    this.#writer = new UsageWriter({
+      clock: deps.clock,
+      logger: deps.logger,
+      store: deps.store,
+      book: this.#book,
+      batchSize: deps.settings.batchSize,
+      readSpilled: () => this.#readSpilled(),
+      refused: (requestId, reason) => this.#write({ kind: "refused", requestId, reason, atMs: deps.clock.nowMs() }),
+    });
   }
 
   /**
@@ -223,7 +232,7 @@ export class JournaledLedger implements Ledger {
     this.#stopped = true;
     this.#cancelTimer();
     await this.flush();
-    this.#storeAgainAtMs = 0;
+    this.#writer.hurry();
     await this.flush();
     await this.#deps.journal.close();
   }
@@ -236,18 +245,14 @@ export class JournaledLedger implements Ledger {
   }
 
   async #flush(): Promise<void> {
-    const { clock, journal, logger, settings } = this.#deps;
+    const { clock, logger, settings } = this.#deps;
     const nowMs = clock.nowMs();
     for (const requestId of this.#book.waitingSince(nowMs - settings.reportWaitMs)) {
       this.#write({ kind: "waited", requestId, atMs: nowMs });
     }
     this.#settleOrphans();
-    try {
-      await journal.sync();
-    } catch (thrown) {
-      logger.error("the usage journal cannot be written; new requests are refused", {}, thrown);
-    }
-    await this.#record();
+    await this.#syncJournal();
+    await this.#writer.write();
     this.#book.forget(clock.nowMs() - KEEP_SETTLED_MS);
     try {
       await this.#releaseSegments();
@@ -256,26 +261,25 @@ export class JournaledLedger implements Ledger {
     }
   }
 
-  async #record(): Promise<void> {
-    const { clock, logger, settings, store } = this.#deps;
-    if (clock.monotonicMs() < this.#storeAgainAtMs) return;
-    for (;;) {
-      const taken = this.#book.take(settings.batchSize);
-      if (taken === null) {
-        if (await this.#readSpilled()) continue;
-        return;
+  /**
+   * A disk that failed to make lines durable may have lost them and say nothing of it the next time, so they are written
+   * again, to another segment, before anything new is let in.
+   */
+  async #syncJournal(): Promise<void> {
+    const { journal, logger } = this.#deps;
+    try {
+      if (this.#isJournalInDoubt) {
+        const { newest } = journal.segments();
+        journal.rotate();
+        this.#book.carry(newest, (entry) => journal.append(entry));
       }
-      try {
-        await store.record(taken.batch);
-        taken.confirm();
-        if (this.#backOffMs > 0) logger.info("usage goes to the database again");
-        this.#backOffMs = 0;
-      } catch (thrown) {
-        if (this.#backOffMs === 0) logger.error("usage stays in the journal: the database refuses it", {}, thrown);
-        this.#backOffMs = Math.min(Math.max(this.#backOffMs * 2, 1_000), LONGEST_BACK_OFF_MS);
-        this.#storeAgainAtMs = clock.monotonicMs() + this.#backOffMs;
-        return;
-      }
+      await journal.sync();
+      if (this.#isJournalInDoubt) logger.info("the usage journal is durable again");
+      this.#isJournalInDoubt = false;
+    } catch (thrown) {
+      if (!this.#isJournalInDoubt)
+        logger.error("the usage journal cannot be written; new requests are refused", {}, thrown);
+      this.#isJournalInDoubt = true;
     }
   }
 
@@ -305,7 +309,11 @@ export class JournaledLedger implements Ledger {
     if (this.#book.oldestNeededSegment() === null) {
       journal.rotate();
       newest = journal.segments().newest;
-    } else if (newest - oldest > CARRY_ABOVE_SEGMENTS && this.#backOffMs === 0 && this.#book.spilledSegment === null) {
+    } else if (
+      newest - oldest > CARRY_ABOVE_SEGMENTS &&
+      !this.#writer.isBackingOff &&
+      this.#book.spilledSegment === null
+    ) {
       this.#book.carry(newest, (entry) => journal.append(entry));
       await journal.sync();
     }

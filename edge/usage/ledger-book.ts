@@ -15,6 +15,7 @@ export interface Settlement {
 
 export interface TakenBatch {
   readonly batch: UsageBatch;
+  readonly requestIds: readonly string[];
   /** Call when the batch is in the database. */
   confirm(): void;
 }
@@ -28,6 +29,8 @@ interface Held {
   recorded: number;
   /** What was said of it last; null until it is final. */
   costNanoUsd: bigint | null;
+  /** Why the database refused its rows when they were last tried; null where it did not. */
+  refusal: { readonly reason: string; readonly atMs: number } | null;
 }
 
 interface Pinned<Row> {
@@ -42,6 +45,8 @@ interface Pinned<Row> {
 export class LedgerBook {
   readonly #held = new Map<string, Held>();
   readonly #dirty = new Set<string>();
+  /** Of those that the database refuses, which are not taken. */
+  readonly #aside = new Set<string>();
   readonly #waiting = new Map<string, number>();
   readonly #counters = new Map<string, HostCounterRow>();
   readonly #dirtyCounters = new Map<string, Pinned<HostCounterRow>>();
@@ -83,6 +88,11 @@ export class LedgerBook {
           account.waitedAtMs = entry.atMs;
           return true;
         });
+      case "refused": {
+        const held = this.#held.get(entry.requestId);
+        if (held !== undefined) held.refusal = { reason: entry.reason, atMs: entry.atMs };
+        return [];
+      }
       case "report":
         return this.#report(entry, segment);
       default:
@@ -132,6 +142,7 @@ export class LedgerBook {
   drop(requestId: string): void {
     this.#held.delete(requestId);
     this.#dirty.delete(requestId);
+    this.#aside.delete(requestId);
     this.#waiting.delete(requestId);
   }
 
@@ -166,9 +177,11 @@ export class LedgerBook {
         counters: counters.map(([, { row }]) => row),
         lateReports: late.map(([, { row }]) => row),
       },
+      requestIds: taken.map(({ held }) => held.account.opened.requestId),
       confirm: () => {
         for (const { held, version } of taken) {
           held.recorded = version;
+          held.refusal = null;
           if (held.version === version) this.#dirty.delete(held.account.opened.requestId);
         }
         for (const [key, pinned] of counters) {
@@ -179,6 +192,25 @@ export class LedgerBook {
         }
       },
     };
+  }
+
+  /** Takes it no more, until it is brought back or changes. */
+  setAside(requestId: string): void {
+    if (this.#dirty.delete(requestId)) this.#aside.add(requestId);
+  }
+
+  /** One that was set aside, or all of them. */
+  bringBack(requestId?: string): void {
+    for (const known of requestId === undefined ? [...this.#aside] : [requestId]) {
+      if (this.#aside.delete(known)) this.#dirty.add(known);
+    }
+  }
+
+  /** Requests whose rows the database refused, as far as the journal says. */
+  refused(): readonly { readonly requestId: string; readonly reason: string }[] {
+    return [...this.#held].flatMap(([requestId, { refusal }]) =>
+      refusal === null ? [] : [{ requestId, reason: refusal.reason }],
+    );
   }
 
   /** Forgets requests that the database has, once every host has reported or they were settled before `settledAtMs`. */
@@ -231,7 +263,7 @@ export class LedgerBook {
   carry(upTo: number, append: (entry: JournalEntry) => number): void {
     for (const held of this.#held.values()) {
       if (!this.#isNeeded(held) || held.segment > upTo) continue;
-      held.segment = Math.min(...entriesOf(held.account).map(append));
+      held.segment = Math.min(...entriesOf(held.account, held.refusal).map(append));
     }
   }
 
@@ -258,7 +290,7 @@ export class LedgerBook {
   #open(opened: OpenedRequest, segment: number): void {
     if (this.#held.has(opened.requestId)) return;
     const account = { opened, started: new Map(), reports: new Map(), settled: null, waitedAtMs: null };
-    this.#held.set(opened.requestId, { account, segment, version: 0, recorded: 0, costNanoUsd: null });
+    this.#held.set(opened.requestId, { account, segment, version: 0, recorded: 0, costNanoUsd: null, refusal: null });
   }
 
   #report(entry: Extract<JournalEntry, { kind: "report" }>, segment: number): readonly Settlement[] {
@@ -310,7 +342,10 @@ export class LedgerBook {
     held.version += 1;
     const { account } = held;
     const row = usageRowOf(account);
-    if (row !== null || account.reports.size > 0) this.#dirty.add(requestId);
+    if (row !== null || account.reports.size > 0) {
+      this.#aside.delete(requestId);
+      this.#dirty.add(requestId);
+    }
     if (row === null) {
       if (account.settled !== null) this.#waiting.set(requestId, account.settled.atMs);
       return [];
@@ -328,7 +363,7 @@ export class LedgerBook {
   }
 }
 
-function entriesOf(account: RequestAccount): JournalEntry[] {
+function entriesOf(account: RequestAccount, refusal: Held["refusal"]): JournalEntry[] {
   const entries: JournalEntry[] = [{ kind: "open", request: account.opened }];
   for (const attempt of account.started.values()) entries.push({ kind: "attempt", attempt });
   for (const { host, ended, atMs } of account.reports.values()) {
@@ -340,6 +375,7 @@ function entriesOf(account: RequestAccount): JournalEntry[] {
   if (account.waitedAtMs !== null) {
     entries.push({ kind: "waited", requestId: account.opened.requestId, atMs: account.waitedAtMs });
   }
+  if (refusal !== null) entries.push({ kind: "refused", requestId: account.opened.requestId, ...refusal });
   return entries;
 }
 

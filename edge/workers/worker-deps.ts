@@ -5,7 +5,7 @@ import { newVerdictMemory, type VerdictMemory } from "../accounts/verdict-memory
 import type { Dispatch, EdgeDeps } from "../deps.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
-import { callSae } from "../dispatch/sae-calls.ts";
+import { chargedSaeCall } from "../dispatch/charged-sae-call.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { AnswerStore } from "../ports/answer-store.ts";
@@ -61,10 +61,20 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
     // A Worker is one edge, whatever the number of its isolates.
     placementLease: () => 1,
     dispatch: dispatchOf(env, { signer, metrics, store }),
-    callSae: (call) => {
-      // Nothing of it is priced.
-      const dispatch = settings.dispatchSettings(config, { priceVersion: 0, secret: worker.secret });
-      return callSae({ clock, logger, coordinator, signer, upstream: new FetchUpstream(), settings: dispatch }, call);
+    callSae: async (call) => {
+      const { hasRoom, priceVersion } = await ledger.begin();
+      const own = new RemoteLedger(ledger, hasRoom);
+      const dispatch = settings.dispatchSettings(config, { priceVersion, secret: worker.secret });
+      const upstream = new FetchUpstream();
+      const limits = remoteLimits(env);
+      try {
+        const callDeps = { clock, logger, coordinator, signer, upstream, limits, ledger: own, settings: dispatch };
+        return await chargedSaeCall(callDeps, call);
+      } finally {
+        await own.written().catch((thrown: unknown) => {
+          logger.error("usage was lost on its way to the ledger", { request_id: call.requestId }, thrown);
+        });
+      }
     },
     priceOf: (model) => settings.priceOf(config, model),
     metrics,

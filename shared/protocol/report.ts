@@ -2,6 +2,13 @@ import { z } from "zod";
 
 const count = z.int().min(0);
 
+/** Far above what any attempt computes, and low enough that no sum of costs leaves what the ledger can hold. */
+const MOST_TOKENS_OF_ATTEMPT = 1_000_000_000;
+const tokens = count.max(MOST_TOKENS_OF_ATTEMPT);
+/** An hour of a thousand slots at a thousand tokens a second is 3.6e9. */
+const MOST_IN_AN_HOUR = 1_000_000_000_000;
+const inAnHour = count.max(MOST_IN_AN_HOUR);
+
 export const REPLICA_STATES = ["starting", "ready", "draining", "failed", "stopped"] as const;
 export const replicaStateSchema = z.enum(REPLICA_STATES);
 export type ReplicaState = z.infer<typeof replicaStateSchema>;
@@ -86,9 +93,9 @@ export const endedRequestSchema = z.object({
   epoch: z.int(),
   /** Unix milliseconds by the host's clock. */
   ended_at: z.int(),
-  computed_prompt: count,
-  cached_prompt: count,
-  computed_completion: count,
+  computed_prompt: tokens,
+  cached_prompt: tokens,
+  computed_completion: tokens,
   outcome: z.enum(ATTEMPT_OUTCOMES),
   /** `exact` from the engine's own account; `counted` when the engine died and the host counted what passed by. */
   exactness: z.enum(["exact", "counted"]),
@@ -102,10 +109,10 @@ export const hourCounterSchema = z.object({
   epoch: z.int(),
   /** Unix milliseconds of the hour's start, by `ended_at`. */
   hour: z.int(),
-  requests: count,
-  computed_prompt: count,
-  cached_prompt: count,
-  computed_completion: count,
+  requests: inAnHour,
+  computed_prompt: inAnHour,
+  cached_prompt: inAnHour,
+  computed_completion: inAnHour,
 });
 export type HourCounter = z.infer<typeof hourCounterSchema>;
 

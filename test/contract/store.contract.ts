@@ -117,6 +117,10 @@ export function storeContract({ name, create }: StoreCase): void {
       expect(await store.listHosts()).toHaveLength(1);
     });
 
+    it("takes a batch of nothing, by which an edge asks whether it is there", async () => {
+      await expect(store.record(batchOf({}))).resolves.toBeUndefined();
+    });
+
     it("records a batch once, however often it is written", async () => {
       const batch = batchOf({
         usage: [usageRow("r1"), usageRow("r2", { costNanoUsd: "9007199254740993", steeringHash: "abc" })],

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { DEMO_MODEL, Stack } from "../support/stack.ts";
+import { z } from "zod";
+import { DEMO_MODEL, Stack, until } from "../support/stack.ts";
 
 let stack: Stack;
 beforeAll(async () => {
@@ -35,14 +36,33 @@ describe("SAEs through edge, host and engine", () => {
       limit: 2,
     });
     expect(ranked.status).toBe(200);
-    expect(await ranked.json()).toMatchObject({ data: [{ index: 264, score: expect.any(Number) }, { index: 501 }] });
+    expect(await ranked.json()).toMatchObject({
+      data: [{ index: 264, score: expect.any(Number) }, { index: 501 }],
+      usage: { prompt_tokens: expect.any(Number) },
+    });
     const wrong = await ask("/saes/demo-l1/features?limit=0");
     expect(wrong.status).toBe(400);
     expect(await wrong.json()).toMatchObject({ error: { param: "limit" } });
   });
 
-  it("cost nobody anything: neither ledger nor host counts them", async () => {
-    const check = await stack.cli("usage", "check");
-    expect(check).toMatch(/\b0\b/);
+  it("cost what a ranking computed, as a row of its own; to look costs nothing (C095)", async () => {
+    const texts = { positive: ["The sea was deep."], negative: ["The moon was bright."] };
+    const ranked = await ask("/saes/demo-l1/features/rank", texts);
+    const { usage } = z.object({ usage: z.object({ prompt_tokens: z.int().min(8) }) }).parse(await ranked.json());
+    expect(ranked.headers.get("x-ratelimit-limit-requests")).not.toBeNull();
+    await (await ask("/saes/demo-l1/features?limit=1")).json();
+    const rows = async (): Promise<unknown[]> =>
+      (await stack.cli("usage", "export"))
+        .trimEnd()
+        .split("\n")
+        .map((line): unknown => JSON.parse(line));
+    const id = ranked.headers.get("x-request-id");
+    await until("the ranking's row is stored", async () => JSON.stringify(await rows()).includes(id ?? "none"));
+    expect((await rows()).filter((row) => JSON.stringify(row).includes(id ?? "none"))).toMatchObject([
+      { outcome: "completed", prompt_tokens: usage.prompt_tokens, completion_tokens: 0, exactness: "exact" },
+    ]);
+    // One of each ranking in this file, and none of a look.
+    expect(await rows()).toHaveLength(2);
+    expect(await stack.cli("usage", "check")).toContain("The ledger agrees");
   });
 });

@@ -10,6 +10,7 @@ export class KeptJournal implements Journal {
   readonly lines: JournalLine[] = [];
   readonly former: readonly JournalLine[];
   room = true;
+  syncFailure: Error | null = null;
   writeOuts = 0;
   #segments = { oldest: 1, newest: 1 };
 
@@ -33,7 +34,9 @@ export class KeptJournal implements Journal {
   writeOut(): void {
     this.writeOuts += 1;
   }
-  async sync(): Promise<void> {}
+  async sync(): Promise<void> {
+    if (this.syncFailure !== null) throw this.syncFailure;
+  }
   hasRoom(): boolean {
     return this.room;
   }

@@ -21,6 +21,12 @@ export interface RankerDeps {
   readonly hold: (saes: Iterable<LoadedSae>) => () => void;
 }
 
+export interface Ranking {
+  readonly features: readonly RankedFeature[];
+  /** What was computed, of all texts together. */
+  readonly tokens: number;
+}
+
 interface TokenText {
   readonly side: "positive" | "negative";
   readonly tokens: Int32Array;
@@ -38,7 +44,7 @@ export class FeatureRanker {
   }
 
   /** Throws an ApiError for texts that are too long, or when too many rankings wait. `gone` ends it early. */
-  async rank(sae: LoadedSae, request: RankRequest, gone: AbortSignal): Promise<RankedFeature[]> {
+  async rank(sae: LoadedSae, request: RankRequest, gone: AbortSignal): Promise<Ranking> {
     const texts = this.#tokenized(request);
     if (this.#closed) throw new ApiError("draining", { source: "backend" });
     if (this.#waiting > MAX_WAITING) throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds: 5 });
@@ -47,7 +53,8 @@ export class FeatureRanker {
     const turn = this.#last.then(() => this.#run(sae, texts, request.limit, gone));
     this.#last = turn.catch(() => undefined);
     try {
-      return await turn;
+      const tokens = texts.reduce((total, text) => total + text.tokens.length, 0);
+      return { features: await turn, tokens };
     } finally {
       letGo();
       this.#waiting -= 1;

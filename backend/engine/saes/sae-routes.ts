@@ -46,8 +46,13 @@ async function rankFeatures(id: string, call: SaeCall, { model, ranker }: SaeRou
   // Found only now: from here to the ranker's hold on it nothing can detach it.
   const sae = attached(model.saes, id);
   if (!request.success) throw apiErrorOfZod(request.error);
-  const ranked = await ranker.rank(sae, request.data, call.gone);
-  return { object: "list", sae_id: sae.id, data: ranked.map((found) => ({ ...found, ...entryOf(sae, found.index) })) };
+  const { features, tokens } = await ranker.rank(sae, request.data, call.gone);
+  return {
+    object: "list",
+    sae_id: sae.id,
+    data: features.map((found) => ({ ...found, ...entryOf(sae, found.index) })),
+    usage: { prompt_tokens: tokens, total_tokens: tokens },
+  };
 }
 
 function oneFeature(sae: LoadedSae, index: number): object {

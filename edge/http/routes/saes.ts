@@ -53,7 +53,8 @@ export function saeRoute(deps: EdgeDeps) {
       body: bytes,
     } = await deps.callSae({
       requestId: c.get("requestId"),
-      project: principal.project,
+      clientRequestId: c.get("clientRequestId"),
+      principal,
       band: bandOf(c.req.header(deps.settings.bandHeader), principal.highestBand, deps.settings),
       model,
       saeId: place.id,

@@ -13,9 +13,10 @@ import {
   type ProofDifference,
   type ProofSides,
 } from "../../usage/proof.ts";
+import type { LedgerBook } from "../../usage/ledger-book.ts";
 import { hourOf } from "../../usage/request-account.ts";
 import { nodeClock } from "../clock.node.ts";
-import { readJournalRows, withExistingStore } from "../command-store.ts";
+import { readJournal, readJournalRows, withExistingStore } from "../command-store.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { OperatorError } from "../operator-error.ts";
 import { readTime } from "./input.ts";
@@ -85,6 +86,8 @@ interface Checked {
   readonly sides: ProofSides;
   readonly differences: readonly ProofDifference[];
   readonly billedWithoutUsage: number;
+  /** Requests whose rows the database does not take, with its reason. */
+  readonly refused: readonly { readonly requestId: string; readonly reason: string }[];
 }
 
 async function checkUsage(options: RangeOptions): Promise<void> {
@@ -106,7 +109,10 @@ async function checkUsage(options: RangeOptions): Promise<void> {
   if (checked.billedWithoutUsage > 0) {
     process.stdout.write(`${checked.billedWithoutUsage} billed attempts have no row of usage\n`);
   }
-  throw new OperatorError("the ledger's sums differ.", 1);
+  for (const { requestId, reason } of checked.refused)
+    process.stdout.write(`${requestId}  the database refuses its rows, which are only in the journal: ${reason}\n`);
+  const isRefused = checked.differences.length === 0 && checked.billedWithoutUsage === 0;
+  throw new OperatorError(isRefused ? "the database refuses rows." : "the ledger's sums differ.", 1);
 }
 
 async function checkOnce(
@@ -115,7 +121,8 @@ async function checkOnce(
   period: { readonly fromMs: number | null; readonly toMs: number | null },
 ): Promise<Checked> {
   const range = { ...period, settledUpToMs: nodeClock.nowMs() };
-  const journal = await readJournalRows(dataDirectory);
+  const book = await readJournal(dataDirectory);
+  const journal = book.rows();
   const snapshot = await store.proofSnapshot({ ...range, requestIds: requestIdsOf(journal) });
   const sides = proofSides(snapshot, journal, range);
   const lines: Parameters<typeof addExported>[0] = new Map();
@@ -124,10 +131,21 @@ async function checkOnce(
     sides,
     differences: [...differencesOf(sides), ...exportDifferences(sides, lines)],
     billedWithoutUsage: snapshot.billedWithoutUsage,
+    refused: await stillRefused(store, book),
   };
 }
 
-const isEqual = (checked: Checked): boolean => checked.differences.length === 0 && checked.billedWithoutUsage === 0;
+const isEqual = ({ differences, billedWithoutUsage, refused }: Checked): boolean =>
+  differences.length === 0 && billedWithoutUsage === 0 && refused.length === 0;
+
+/** What the journal calls refused may have been taken since. */
+async function stillRefused(store: Pick<UsageStore, "requests">, book: LedgerBook): Promise<Checked["refused"]> {
+  const refused = book.refused();
+  if (refused.length === 0) return [];
+  const { usageRows } = await store.requests(refused.map(({ requestId }) => requestId));
+  const taken = new Set(usageRows.map(({ requestId }) => requestId));
+  return refused.filter(({ requestId }) => !taken.has(requestId));
+}
 
 function summaryOf({ usage, attempts }: ProofSides): string {
   let [requests, tokens, nanoUsd, computed] = [0n, 0n, 0n, 0n];

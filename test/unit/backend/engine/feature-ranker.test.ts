@@ -70,7 +70,10 @@ describe("a ranking", () => {
     await open(1);
     expect(log).toEqual(["hold s", "open"]);
     await open(1);
-    const [first, second] = await ranking;
+    const { features, tokens } = await ranking;
+    const [first, second] = features;
+    // A byte of both texts is one of its tokens.
+    expect(tokens).toBe(6);
     // 'b' is 98, 'a' is 97.
     expect(first).toMatchObject({ index: 0, score: 1 / 98, positive_mean: 98, negative_mean: 97 });
     expect(second).toMatchObject({ index: 1, score: 0 });

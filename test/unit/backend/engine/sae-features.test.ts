@@ -1,3 +1,4 @@
+import type { Ranking } from "../../../../backend/engine/saes/feature-ranker.ts";
 import { describe, expect, it } from "vitest";
 import { methodOfSaePlace, readSaePath } from "../../../../shared/protocol/sae-paths.ts";
 import type { LoadedSae } from "../../../../backend/engine/engine-model.ts";
@@ -30,7 +31,11 @@ const sae: LoadedSae = {
 };
 const indices = (query: Record<string, string>) =>
   listFeatures(sae, featureQuerySchema.parse(query)).entries.map(({ index }) => index);
-async function call(url: string, body: unknown = {}, rank = () => Promise.resolve([])) {
+async function call(
+  url: string,
+  body: unknown = {},
+  rank = () => Promise.resolve<Ranking>({ features: [], tokens: 7 }),
+) {
   const [path = "", query = ""] = url.split("?", 2);
   const place = readSaePath(path);
   if (place === null) throw new Error(`${path} is no place`);
@@ -120,6 +125,7 @@ describe("the routes of SAEs", () => {
       object: "list",
       sae_id: "org/one",
       data: [],
+      usage: { prompt_tokens: 7, total_tokens: 7 },
     });
     await expect(call(rank, { positive: [], negative: ["b"] })).rejects.toMatchObject({ param: "positive" });
     await expect(call(rank, { positive: ["a"] })).rejects.toMatchObject({ param: "negative" });

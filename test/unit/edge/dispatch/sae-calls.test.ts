@@ -3,7 +3,7 @@ import { callSae, type SaeCall } from "../../../../edge/dispatch/sae-calls.ts";
 import { DEFAULT_DISPATCH_SETTINGS } from "../../../../edge/dispatch/settings.ts";
 import type { AdmitDecision, AdmitRequest, Coordinator, SettleRequest } from "../../../../edge/ports/coordinator.ts";
 import type { UpstreamHandler, UpstreamRequest } from "../../../../edge/ports/upstream.ts";
-import { MODEL } from "../../../support/edge-deps.ts";
+import { MODEL, PRINCIPAL } from "../../../support/edge-deps.ts";
 import { silentLogger } from "../../../support/dispatch-fakes.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -76,7 +76,8 @@ function setUp(decision: AdmitDecision = CLAIMED) {
   };
   const call: SaeCall = {
     requestId: "req_1",
-    project: "search",
+    clientRequestId: null,
+    principal: PRINCIPAL,
     band: "default",
     model: MODEL,
     saeId: "sae-1",
@@ -87,7 +88,7 @@ function setUp(decision: AdmitDecision = CLAIMED) {
     gone: left.signal,
   };
   const run = async (over: Partial<SaeCall> = {}) => {
-    const answer = callSae(deps, { ...call, ...over });
+    const answer = callSae(deps, { ...call, ...over }, () => undefined);
     answer.catch(() => undefined);
     while (handlers.length === 0 && settled.length === 0 && decision.kind === "claimed") {
       await new Promise((resolve) => setImmediate(resolve));

@@ -53,7 +53,7 @@ describe("SAEs at the edge", () => {
         method: "GET",
         path: "/v1/saes/sae-1/features?q=the+sea&sort=-density",
         bodyText: "",
-        project: PRINCIPAL.project,
+        principal: PRINCIPAL,
         model: { id: MODEL.id },
       },
     ]);

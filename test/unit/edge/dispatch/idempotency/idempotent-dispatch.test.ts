@@ -105,7 +105,7 @@ async function until(isTrue: () => boolean): Promise<void> {
   expect(isTrue()).toBe(true);
 }
 
-function answer(run: Run | undefined, text: string, status = 200): void {
+function finish(run: Run | undefined, text: string, status = 200): void {
   if (run === undefined) throw new Error("nothing runs");
   run.writer.start(status, {
     "content-type": "application/json",
@@ -129,7 +129,7 @@ describe("a request with an Idempotency-Key", () => {
     await until(() => runs.length === 1);
     const second = ask("key-1");
     await settled();
-    answer(runs[0], '{"a":1}');
+    finish(runs[0], '{"a":1}');
     await Promise.all([first.done, second.done]);
     const third = ask("key-1");
     await third.done;
@@ -162,7 +162,7 @@ describe("a request with an Idempotency-Key", () => {
     await until(() => runs.length === 1);
     const during = ask("key-1", { temperature: 1 });
     await during.done;
-    answer(runs[0], "{}");
+    finish(runs[0], "{}");
     await first.done;
     const after = ask("key-1", { temperature: 1 });
     await after.done;
@@ -179,11 +179,11 @@ describe("a request with an Idempotency-Key", () => {
     await until(() => runs.length === 1);
     const second = ask("key-1");
     await settled();
-    answer(runs[0], "{}", 503);
+    finish(runs[0], "{}", 503);
     await first.done;
     expect(first.writer.status).toBe(503);
     await until(() => runs.length === 2);
-    answer(runs[1], '{"b":2}');
+    finish(runs[1], '{"b":2}');
     await second.done;
     expect([second.writer.status, second.writer.text]).toEqual([200, '{"b":2}']);
     expect(second.writer.headers["idempotent-replayed"]).toBeUndefined();
@@ -198,7 +198,7 @@ describe("a request with an Idempotency-Key", () => {
     expect(runs[0]?.writer.closed).toBe(false);
     const second = ask("key-1");
     await settled();
-    answer(runs[0], '{"a":1}');
+    finish(runs[0], '{"a":1}');
     await Promise.all([first.done, second.done]);
     expect([second.writer.text, runs.length]).toEqual(['{"a":1}', 1]);
   });
@@ -225,7 +225,7 @@ describe("a request with an Idempotency-Key", () => {
     const { runs, ask } = setUp();
     const first = ask("key-1");
     await until(() => runs.length === 1);
-    answer(runs[0], "x".repeat(2_000));
+    finish(runs[0], "x".repeat(2_000));
     await first.done;
     expect(first.writer.text).toHaveLength(2_000);
     const second = ask("key-1");
@@ -254,7 +254,7 @@ describe("a request with an Idempotency-Key", () => {
     const first = ask("key-1");
     await until(() => runs.length === 1);
     store.isAway = true;
-    answer(runs[0], '{"a":1}');
+    finish(runs[0], '{"a":1}');
     await first.done;
     const second = ask("key-1");
     await second.done;
@@ -274,7 +274,7 @@ describe("a request with an Idempotency-Key", () => {
     const second = ask("key-1");
     const third = ask("key-1", {});
     await until(() => clock.pendingTimers > 0);
-    answer(other.runs[0], '{"a":1}');
+    finish(other.runs[0], '{"a":1}');
     await first.done;
     for (let turn = 0; turn < 5; turn += 1) {
       clock.advance(500);
