@@ -35,7 +35,7 @@ endpoints:
 
 - \`steerage config check FILE\` says what \`serve\` would say of a file. SIGHUP makes a running edge read its file again and apply it, whole
   or not at all: the log says which, and why. Requests keep the settings that they began with; what waits is judged by the new ones.
-  Sockets, \`name\`, \`data\`, \`auth.store\`, \`router.idempotency\`, the journal's settings, \`control.lease_ttl\` and \`logging.format\` need a restart.
+  Sockets, \`name\`, \`data\`, \`auth.store\`, the journal's settings, \`control.lease_ttl\` and \`logging.format\` need a restart.
 - \`data\` holds the usage journal, the embedded database and the edge's private key (\`keys/edge-signing.json\`, mode 0600: one or two JWKs,
   the first signs and all are published to hosts, so a new key goes in second place first).
   \`fleet.json\` is a cache of what hosts reported last, so that models are known by name after a restart; it may be deleted.

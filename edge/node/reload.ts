@@ -18,7 +18,6 @@ const FIXED: Readonly<Record<string, Read>> = {
   "auth.flush_interval": ({ auth }) => auth.flush_interval,
   "auth.batch_size": ({ auth }) => auth.batch_size,
   "auth.buffer_size": ({ auth }) => auth.buffer_size,
-  "router.idempotency": ({ router }) => router.idempotency,
   "control.lease_ttl": ({ control }) => control.lease_ttl,
   "logging.format": ({ logging }) => logging.format,
 };

@@ -202,7 +202,7 @@ async function assemble(
     limits,
     sha256: sha256OnNode,
     holder: newRequestId(pooledRandomBytes()),
-    settings: settings.idempotencySettings(config),
+    settings: () => settings.idempotencySettings(live.config),
     draining: () => state.draining,
     run: (request, writer) => dispatcher.run(request, writer),
   });

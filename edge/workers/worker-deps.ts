@@ -156,7 +156,7 @@ function dispatchOf(
         sha256,
         holder: request.requestId,
         // Nothing outlives its client here.
-        settings: { ...settings.idempotencySettings(config), lingerMs: 0 },
+        settings: () => ({ ...settings.idempotencySettings(config), lingerMs: 0 }),
         draining: () => false,
         run: (asked, answer) => dispatcher.run(asked, answer),
       });

@@ -55,8 +55,9 @@ export class AnswerKeeper {
 
   begin(key: AnswerKey, fingerprint: string): RunningAnswer {
     const { clock, settings, draining } = this.#deps;
-    const maxBytes = Math.min(settings.maxAnswerBytes, MAX_RECORDED_BYTES / (this.#running.size + 1));
-    const lingerMs = (): number => (draining() ? 0 : settings.lingerMs);
+    const { maxAnswerBytes, lingerMs: allowedMs } = settings();
+    const maxBytes = Math.min(maxAnswerBytes, MAX_RECORDED_BYTES / (this.#running.size + 1));
+    const lingerMs = (): number => (draining() ? 0 : allowedMs);
     let end = nothing;
     const over = new Promise<void>((resolve) => (end = resolve));
     const running = { key, fingerprint, answer: new SharedAnswer({ clock, maxBytes, lingerMs }), over, end };
@@ -70,7 +71,7 @@ export class AnswerKeeper {
     const { key, fingerprint } = running;
     try {
       const claim = { ...key, fingerprint, holder, requestId, leaseMs: LEASE_MS };
-      const decision = await store.claimAnswer(claim, { maxKeys: settings.maxKeysPerProject });
+      const decision = await store.claimAnswer(claim, { maxKeys: settings().maxKeysPerProject });
       if (decision.kind === "claimed") this.#schedule();
       else this.#withdraw(running);
       return decision;
@@ -86,7 +87,8 @@ export class AnswerKeeper {
     const { recorded } = running.answer;
     const own = { ...running.key, holder };
     const answer = recorded === null ? null : keptAnswer(requestId, recorded);
-    const term = { maxBytes: settings.maxProjectBytes, keepMs: settings.keepMs };
+    const { maxProjectBytes: maxBytes, keepMs } = settings();
+    const term = { maxBytes, keepMs };
     const write = answer === null ? () => store.dropClaim(own) : () => store.keepAnswer(own, answer, term);
     if (answer === null) this.#forget(running);
     await this.#write(running, write);

@@ -19,7 +19,8 @@ export interface IdempotentDispatchDeps {
   readonly sha256: (text: string) => Promise<string>;
   /** This process, for claims that others see. */
   readonly holder: string;
-  readonly settings: IdempotencySettings;
+  /** As they are now. */
+  readonly settings: () => IdempotencySettings;
   readonly draining: () => boolean;
   readonly run: (request: InferenceRequest, writer: ResponseWriter) => Promise<void>;
 }
@@ -45,7 +46,7 @@ export class IdempotentDispatch {
 
   /** Never rejects. */
   async run(request: InferenceRequest, writer: ResponseWriter): Promise<void> {
-    if (request.idempotencyKey === null || this.#deps.settings.keepMs === 0) return this.#deps.run(request, writer);
+    if (request.idempotencyKey === null || this.#deps.settings().keepMs === 0) return this.#deps.run(request, writer);
     try {
       await this.#answered(request, request.idempotencyKey, writer);
     } catch (thrown) {
@@ -65,7 +66,7 @@ export class IdempotentDispatch {
     const { clock, sha256, settings } = this.#deps;
     const key = { project: request.principal.project, keySha256: await sha256(idempotencyKey) };
     const fingerprint = await sha256(`${request.route}\n${request.strict ?? ""}\n${request.bodyText}`);
-    const giveUpAtMs = clock.monotonicMs() + settings.waitMs;
+    const giveUpAtMs = clock.monotonicMs() + settings().waitMs;
     while (!writer.closed) {
       const running = this.#keeper.running(key);
       const followed =

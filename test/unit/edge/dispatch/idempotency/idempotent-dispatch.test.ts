@@ -83,7 +83,7 @@ function setUp(store = new FakeAnswers(), settings: Partial<IdempotencySettings>
     limits: new RecordingLimits(),
     sha256: sha256OnNode,
     holder: "this",
-    settings: { ...SETTINGS, ...settings },
+    settings: () => ({ ...SETTINGS, ...settings }),
     draining: () => state.draining,
     run: (request, writer) => new Promise((done) => runs.push({ request, writer, done })),
   });
