@@ -11,6 +11,8 @@ export class FakeExchange implements UpstreamExchange {
   readonly request: UpstreamRequest;
   readonly #handler: UpstreamHandler;
   aborted = false;
+  /** It has ended or failed. */
+  over = false;
   sent = true;
   resumed = 0;
   /** What the handler said to the last data: whether it has room. */
@@ -58,11 +60,17 @@ export class FakeExchange implements UpstreamExchange {
   }
 
   end(): void {
-    if (!this.aborted) this.#handler.onEnd();
+    if (!this.aborted && !this.over) {
+      this.over = true;
+      this.#handler.onEnd();
+    }
   }
 
   fail(failure: UpstreamFailure): void {
-    if (!this.aborted) this.#handler.onFailure(failure, new Error(failure));
+    if (!this.aborted && !this.over) {
+      this.over = true;
+      this.#handler.onFailure(failure, new Error(failure));
+    }
   }
 }
 

@@ -75,6 +75,7 @@ async function joined(race: AnswerRace, options: HedgeableAttempt): Promise<Runn
   state.begun = attempt;
   const { claim, why = null } = decision;
   if (race.isDecided || isOver(context)) {
+    hedges.refund(id);
     await deps.coordinator.settle({ pool, claimId: claim.claimId, result: "cancelled" }).catch(failed);
     return null;
   }
