@@ -31,6 +31,7 @@ describe("100,000 random events in one pool", () => {
     const slots = new Map<string, number>();
     let ends = 0;
     let made = 0;
+    let hedges = 0;
     let nowMs = 0;
     const faults: string[] = [];
     const take = (decisions: readonly AdmissionDecision[]): void => {
@@ -52,6 +53,8 @@ describe("100,000 random events in one pool", () => {
           ready: random() < 0.9,
           draining: random() < 0.05,
           saes: random() < 0.5 ? ["x"] : [],
+          contextLength: [null, 512, 4_096][below(3)] ?? null,
+          lacks: random() < 0.1 ? ["tools"] : [],
           waiting: below(3),
           reportedInFlight: below(6),
           reportedInFlightOfThisEdge: below(6),
@@ -66,7 +69,12 @@ describe("100,000 random events in one pool", () => {
     for (let step = 0; step < EVENTS; step++) {
       const what = random();
       if (what < 0.4) {
-        const requestId = `r${++made}`;
+        // Some are a second machine for a request that has one: at once or not at all.
+        const beside = random() < 0.1 ? [...held.keys()].at(-1)?.split(".")[0] : undefined;
+        const isHedge = beside !== undefined && !waiting.has(beside) && !held.has(`${beside}.2`);
+        const requestId = isHedge ? beside : `r${made + 1}`;
+        made++;
+        if (isHedge) hedges++;
         waiting.add(requestId);
         handle({
           kind: "admit",
@@ -74,7 +82,13 @@ describe("100,000 random events in one pool", () => {
           request: {
             pool: "m",
             requestId,
-            attempt: 1,
+            attempt: isHedge ? 2 : 1,
+            hedge: isHedge,
+            sloTtftMs: [null, 200, 5_000][below(3)] ?? null,
+            ...(random() < 0.3 && {
+              context: { expectedTokens: below(9_000), leastPromptTokens: below(5_000) },
+            }),
+            features: random() < 0.1 ? ["tools"] : [],
             project: `p${below(9)}`,
             band: ["interactive", "default", "bulk"][below(3)] ?? "default",
             arrivedAtMs: 1_000_000 + nowMs - below(5_000),
@@ -90,6 +104,7 @@ describe("100,000 random events in one pool", () => {
             prefix: random() < 0.5 ? promptPrefix(`${below(40)} ${prompt}`, 0, "scope") : null,
           },
         });
+        if (isHedge && waiting.has(requestId)) faults.push(`the hedge of ${requestId} waits`);
       } else if (what < 0.75) {
         const [claimId] = held.keys();
         if (claimId === undefined) continue;
@@ -116,6 +131,7 @@ describe("100,000 random events in one pool", () => {
     }
     expect(faults).toEqual([]);
     expect(made).toBeGreaterThan(30_000);
+    expect(hedges).toBeGreaterThan(100);
     // From here on nobody comes; whoever is served is settled, and some are lost without a word.
     for (let round = 0; round < 10_000 && (waiting.size > 0 || held.size > 0); round++) {
       const [claimId] = held.keys();
