@@ -94,7 +94,10 @@ export interface NativeModel {
 }
 
 export interface NativeChat {
-  /** `request` is JSON: {messages, tools?, tool_choice?, parallel_tool_calls?, json_schema?, add_generation_prompt, chat_template_kwargs?}. */
+  /**
+   * `request` is JSON: {messages, tools?, tool_choice?, parallel_tool_calls?, json_schema?, add_generation_prompt,
+   * chat_template_kwargs?, plain?}. `plain` renders without analysing the template: only `prompt` is told then.
+   */
   apply(request: string): AppliedChat;
   /** OpenAI message as JSON from the text of an answer; `partial` while it still streams. */
   parse(text: string, partial: boolean, parser: string): string;

@@ -45,6 +45,22 @@ describe("chat through libllama-common", () => {
 
   const apply = (request: object) => chat.apply(JSON.stringify({ add_generation_prompt: true, ...request }));
 
+  it("renders plainly what it renders with an analysis, and tells the prompt alone", () => {
+    const messages = [
+      { role: "system", content: "Be brief." },
+      { role: "user", content: "Hello" },
+    ];
+    const template = model.openChat(TOOL_TEMPLATE);
+    for (const one of [chat, template]) {
+      const asked = (plain: boolean) => one.apply(JSON.stringify({ messages, add_generation_prompt: true, plain }));
+      const [full, plain] = [asked(false), asked(true)];
+      expect(plain.prompt).toBe(full.prompt);
+      expect(plain.prompt).toContain("Be brief.");
+      expect([plain.grammar, plain.additionalStops, plain.supportsThinking]).toEqual(["", [], false]);
+      expect(plain.parser).not.toBe(full.parser);
+    }
+  });
+
   it("applies the model's own template", () => {
     const applied = apply({
       messages: [

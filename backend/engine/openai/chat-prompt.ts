@@ -15,6 +15,7 @@ import type { ToolUse } from "../tools/tool-use.ts";
 import { templateMessages, type TemplateMessage } from "./chat-messages.ts";
 import { ControlMarks, ControlText } from "./control-text.ts";
 import { plainWords } from "./library-words.ts";
+import { conversationKind, PlainRenderings } from "./plain-renderings.ts";
 
 export type Constraint = Pick<SamplerOptions, "grammar" | "grammarLazy" | "grammarTriggers">;
 export const UNCONSTRAINED: Constraint = { grammar: "", grammarLazy: false, grammarTriggers: "" };
@@ -55,6 +56,7 @@ const PROBE_TOOL = { type: "function", function: { name: "probe", description: "
 export class ChatPrompter {
   readonly #model: NativeModel;
   readonly #newNonce: () => string;
+  readonly #plain = new PlainRenderings();
   #chat: NativeChat | null = null;
   #fallback: NativeChat | null = null;
   #controlText: ControlText | null = null;
@@ -81,13 +83,15 @@ export class ChatPrompter {
     const tools = wish.tools === null ? null : guardedTools(wish.tools, guard, marks);
     const own = !usesTools(all, tools) || this.#templateKnowsTools();
     const turns = own ? whole : withFallback(whole, tools);
-    const applied = this.#apply({
+    const request = {
       messages: guard.replaceIn(turns, marks.mark),
       add_generation_prompt: true,
       ...(wish.templateArguments === null ? {} : { chat_template_kwargs: wish.templateArguments }),
       ...(own && tools !== null ? toolMembers(tools) : {}),
       ...(wish.schema === null ? {} : { json_schema: wish.schema }),
-    });
+    };
+    const held = wish.tools !== null || wish.schema !== null;
+    const applied = this.#apply(request, held ? null : conversationKind(turns, wish.templateArguments));
     const rendered = applied.prompt + guard.replaceInText(begun ?? "", marks.mark);
     const pieces = marks.split(rendered);
     return {
@@ -157,8 +161,11 @@ export class ChatPrompter {
     return this.#chat;
   }
 
-  #apply(request: object): AppliedChat {
-    const failure = this.#tryToApply(request);
+  /** Without a `kind` the template is analysed, whatever it is. */
+  #apply(request: object, kind: string | null): AppliedChat {
+    const full = () => this.#tryToApply(request);
+    const plain = () => this.#tryToApply({ ...request, plain: true });
+    const failure = kind === null ? full() : this.#plain.render(kind, full, plain);
     if (!(failure instanceof Error)) return failure;
     const said = plainWords(failure.message);
     // Whatever can be left out without a failure was its cause.

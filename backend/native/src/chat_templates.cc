@@ -45,6 +45,7 @@ common_chat_templates_inputs readInputs(const common_json& request) {
   inputs.parallel_tool_calls = request.value("parallel_tool_calls", false);
   inputs.add_generation_prompt = request.value("add_generation_prompt", true);
   inputs.use_jinja = true;
+  inputs.force_pure_content = request.value("plain", false);
   inputs.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
   if (request.contains("chat_template_kwargs") && !request.at("chat_template_kwargs").is_null()) {
     for (const auto& item : request.at("chat_template_kwargs").items()) {
