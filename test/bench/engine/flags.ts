@@ -38,7 +38,7 @@ HTTP on unix sockets, in alternating order, medians over the rounds. Progress go
 The server is built once by: node test/bench/build-llama-server.mjs
 
   --json             one line of JSON instead of the table
-  --quick            3 rounds, 1,500 requests of the memory figure: under ten minutes
+  --quick            3 rounds, 3,000 requests of the memory figure: under ten minutes
   --only LIST        of ${FIGURES.join(", ")}
   --models LIST      of ${MODELS.join(", ")}; 85m is a random-weight model, made once in build/bench
   --streams LIST     parallel streams of the throughput figure (default 1,4,16)
@@ -48,7 +48,7 @@ The server is built once by: node test/bench/build-llama-server.mjs
   --help             this text`;
 
 const ROUNDS = { full: 7, quick: 3 };
-const REQUESTS = { full: 10_000, quick: 1_500 };
+const REQUESTS = { full: 10_000, quick: 3_000 };
 const STREAMS = "1,4,16";
 const MOST_STREAMS = 64;
 

@@ -20,7 +20,7 @@ type Vocabulary = z.infer<typeof vocabularySchema>;
 
 /** The file of the random model in q8_0, written on the first call. The same bytes on every machine. */
 export function randomModel85m(folder: string, vocabularyFile: string): string {
-  const file = path.join(folder, "random-85m.q8_0.gguf");
+  const file = path.join(folder, "random-85m-words.q8_0.gguf");
   if (existsSync(file)) return file;
   const vocabulary = vocabularySchema.parse(JSON.parse(readFileSync(vocabularyFile, "utf8")));
   mkdirSync(folder, { recursive: true });
@@ -41,7 +41,7 @@ function modelBytes(vocabulary: Vocabulary): Buffer {
   };
   const norm = (name: string) => file.tensor(`${name}.weight`, [width], new Float32Array(width).fill(1));
   const { width, layers, feedForward } = RANDOM_85M;
-  matrix("token_embd", width, vocabulary.tokens.length);
+  file.tensorQ8("token_embd.weight", [width, vocabulary.tokens.length], embeddings(vocabulary.tokens, next));
   norm("output_norm");
   for (let layer = 0; layer < layers; layer++) {
     const block = `blk.${layer}`;
@@ -52,6 +52,21 @@ function modelBytes(vocabulary: Vocabulary): Buffer {
     matrix(`${block}.ffn_down`, feedForward, width);
   }
   return file.toBytes();
+}
+
+/**
+ * The embeddings are the output matrix too. Tokens that are no words, single bytes and control tokens, have zeros, so
+ * that they are never drawn: bytes alone are no text, and llama-server ends an answer with an error there.
+ */
+function embeddings(tokens: readonly string[], next: () => number): Float32Array {
+  const { width } = RANDOM_85M;
+  const scale = 1 / Math.sqrt(width);
+  const values = new Float32Array(tokens.length * width);
+  for (const [row, token] of tokens.entries()) {
+    if (token.length === 1 || CONTROL_TOKENS.has(token)) continue;
+    for (let i = 0; i < width; i++) values[row * width + i] = scale * next();
+  }
+  return values;
 }
 
 function writeHeader(file: GgufWriter, { tokens, merges }: Vocabulary): void {

@@ -10,10 +10,20 @@ const WORDS = ["sailor", "beach", "snow", "moon", "garden", "river", "castle", "
 
 /** A chat of about 70 tokens; numbers differ within its first six words, so that no prompt is there to be reused. */
 export function chatRequest(number: number, more: object = {}): StreamedRequest {
-  const words = Array.from({ length: 6 }, (_, place) => WORDS[(number >> (3 * place)) & 7]).join(" ");
-  const messages = [{ role: "user", content: `${words}. ${SENTENCES}` }];
+  const messages = [{ role: "user", content: textOf(number) }];
   const body = { model: "m", messages, max_tokens: ANSWER_TOKENS, seed: number, ...SAMPLING, ...more };
   return { path: "/v1/chat/completions", body };
+}
+
+/** The same without a template around it. */
+export function completionRequest(number: number): StreamedRequest {
+  const body = { model: "m", prompt: textOf(number), max_tokens: ANSWER_TOKENS, seed: number, ...SAMPLING };
+  return { path: "/v1/completions", body };
+}
+
+function textOf(number: number): string {
+  const words = Array.from({ length: 6 }, (_, place) => WORDS[(number >> (3 * place)) & 7]).join(" ");
+  return `${words}. ${SENTENCES}`;
 }
 
 /** A completion of exactly `length` tokens of the vocabulary's plain words, drawn by `number`. */

@@ -19,8 +19,8 @@ describe("the engine bench's flags", () => {
   });
 
   it("let quick shorten what was not given", () => {
-    expect(readFlags(["--quick"], 2)).toMatchObject({ rounds: 3, requests: 1_500 });
-    expect(readFlags(["--quick", "--rounds", "9"], 2)).toMatchObject({ rounds: 9, requests: 1_500 });
+    expect(readFlags(["--quick"], 2)).toMatchObject({ rounds: 3, requests: 3_000 });
+    expect(readFlags(["--quick", "--rounds", "9"], 2)).toMatchObject({ rounds: 9, requests: 3_000 });
   });
 
   it("keep the bench's own order of figures", () => {

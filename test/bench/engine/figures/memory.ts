@@ -17,7 +17,7 @@ const MEBIBYTE = 1024 * 1024;
 export function memory(model: BenchedModel, run: BenchRun): Promise<FigureRow> {
   const { requests } = run.flags;
   run.say(`memory over ${requests} requests, ${model.name}`);
-  return withServers([engine({ model, slots: PARALLEL, threads: run.flags.threads })], async (server) => {
+  return withServers([engine({ model, slots: PARALLEL, threads: 0 })], async (server) => {
     if (server === undefined) throw new Error("no engine");
     const points = await residentOver(server, run);
     const steady = points.filter(({ x }) => x >= requests * WARM_UP);
