@@ -1,23 +1,23 @@
 import type { OnSettled } from "../ports/ledger.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import type { InferenceRequest } from "./inference-request.ts";
-import { Hedges } from "./attempts/hedging.ts";
 import { DecisionLog, type RequestDecision } from "./account/decision-log.ts";
+import { DispatchMemory } from "./dispatch-memory.ts";
 import { RequestRun } from "./request-run.ts";
 import { Reservations } from "./account/reservations.ts";
-import { RetryBudgets } from "./retry-budget.ts";
 import type { DispatcherDeps } from "./settings.ts";
 
 /** Carries requests through limits, admission, a machine and the ledger, and writes their answers. */
 export class Dispatcher {
   #deps: DispatcherDeps;
   readonly #reservations: Reservations;
-  readonly #retries = new RetryBudgets();
-  readonly #hedges = new Hedges();
+  readonly #memory: DispatchMemory;
   readonly #decisions = new DecisionLog();
 
-  constructor(deps: DispatcherDeps) {
+  /** `memory` outlives the dispatcher where that lives for one request only. */
+  constructor(deps: DispatcherDeps, memory = new DispatchMemory()) {
     this.#deps = deps;
+    this.#memory = memory;
     const { limits, clock, logger, settings } = deps;
     this.#reservations = new Reservations({ limits, clock, logger, waitMs: settings.reportWaitMs });
   }
@@ -33,8 +33,8 @@ export class Dispatcher {
       this.#deps,
       {
         reservations: this.#reservations,
-        retries: this.#retries,
-        hedges: this.#hedges,
+        retries: this.#memory.retries,
+        hedges: this.#memory.hedges,
         decisions: this.#decisions,
       },
       request,

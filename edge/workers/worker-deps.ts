@@ -3,6 +3,7 @@ import { sha256 } from "../accounts/sha256.ts";
 import { StoreAuthenticator } from "../accounts/store-authenticator.ts";
 import { newVerdictMemory, type VerdictMemory } from "../accounts/verdict-memory.ts";
 import type { Dispatch, EdgeDeps } from "../deps.ts";
+import { DispatchMemory } from "../dispatch/dispatch-memory.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
 import { chargedSaeCall } from "../dispatch/charged-sae-call.ts";
@@ -89,7 +90,7 @@ export async function depsOf(env: WorkerEnv, context: ExecutionContext): Promise
   };
 }
 
-/** Plain data, and so the one thing that requests of an isolate may share. */
+/** Plain data, which the requests of an isolate may share. */
 const memories = new WeakMap<object, VerdictMemory>();
 
 function memoryOf(env: WorkerEnv): VerdictMemory {
@@ -98,6 +99,15 @@ function memoryOf(env: WorkerEnv): VerdictMemory {
   const memory = newVerdictMemory(settings.verdictSettings(settingsOf(env).config));
   memories.set(env, memory);
   return memory;
+}
+
+/** Without it a further attempt would be any request's first, and no stream would be known to be slow. */
+const dispatchMemories = new WeakMap<object, DispatchMemory>();
+
+function dispatchMemoryOf(env: WorkerEnv): DispatchMemory {
+  const known = dispatchMemories.get(env) ?? new DispatchMemory();
+  dispatchMemories.set(env, known);
+  return known;
 }
 
 /** Nobody polls for revoked keys between requests here, so that each looks whether it is time. */
@@ -134,7 +144,7 @@ function dispatchOf(
       }
       const { hasRoom, priceVersion } = began;
       const ledger = new RemoteLedger(object, hasRoom);
-      const dispatcher = new Dispatcher({
+      const dispatchDeps = {
         clock: workersClock,
         logger,
         coordinator: remoteCoordinator(env),
@@ -146,7 +156,8 @@ function dispatchOf(
         metrics: parts.metrics,
         // Nothing waits here after the answer: a reservation is settled with our own count, the row by the report.
         settings: { ...settings.dispatchSettings(config, { priceVersion, secret }), reportWaitMs: 0 },
-      });
+      };
+      const dispatcher = new Dispatcher(dispatchDeps, dispatchMemoryOf(env));
       // One for this request alone: the database tells it of others.
       const idempotent = new IdempotentDispatch({
         clock: workersClock,

@@ -1,7 +1,8 @@
 import { InProcessCoordinator } from "../../edge/admission/coordinator.ts";
 import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../../edge/admission/settings.ts";
+import type { DispatchMemory } from "../../edge/dispatch/dispatch-memory.ts";
 import { Dispatcher } from "../../edge/dispatch/dispatcher.ts";
-import { DEFAULT_DISPATCH_SETTINGS, type DispatchSettings } from "../../edge/dispatch/settings.ts";
+import { DEFAULT_DISPATCH_SETTINGS, type DispatcherDeps, type DispatchSettings } from "../../edge/dispatch/settings.ts";
 import type { ReplicaDigest, ReplicaTarget } from "../../edge/ports/coordinator.ts";
 import type { Upstream } from "../../edge/ports/upstream.ts";
 import type { Clock } from "../../shared/time/clock.ts";
@@ -53,6 +54,8 @@ export interface DispatchBenchOptions {
   readonly admission?: Partial<AdmissionSettings>;
   /** Told of hosts that could not be connected to; by default nobody takes one out. */
   readonly fleet?: Partial<Pick<Fleet, "unreachable" | "resolve">>;
+  /** What the dispatcher is to share with others. */
+  readonly memory?: DispatchMemory;
   /** Replicas of other models, by pool. */
   readonly otherPools?: Readonly<Record<string, readonly ReplicaDigest[]>>;
 }
@@ -70,7 +73,7 @@ export async function dispatchBench(options: DispatchBenchOptions) {
   const limits = new RecordingLimits();
   const ledger = new RecordingLedger();
   const metrics = new RecordingMetrics();
-  const dispatcher = new Dispatcher({
+  const deps: DispatcherDeps = {
     clock,
     logger: silentLogger,
     coordinator,
@@ -90,7 +93,8 @@ export async function dispatchBench(options: DispatchBenchOptions) {
       endpointKey: (id) => (id === "keyed" ? "operator-key" : null),
       ...options.settings,
     },
-  });
+  };
+  const dispatcher = new Dispatcher(deps, options.memory);
   const inFlight = async (): Promise<number> => {
     const stats = await coordinator.stats();
     return stats.reduce((sum, pool) => sum + pool.inFlight, 0);

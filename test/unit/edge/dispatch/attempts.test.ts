@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { ApiError } from "../../../../shared/errors/api-error.ts";
+import { DispatchMemory } from "../../../../edge/dispatch/dispatch-memory.ts";
 import { errorOf, manualBench as bench, replica } from "../../../support/dispatch-bench.ts";
 import { inferenceRequest, RecordingLimits, RecordingWriter } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk, type FakeExchange } from "../../../support/scripted-exchange.ts";
@@ -78,6 +79,24 @@ describe("another attempt", () => {
     expect(attempts.reduce((sum, count) => sum + count, 0)).toBe(23 + 12);
     expect(attempts.slice(0, 5)).toEqual([2, 2, 2, 2, 2]);
     expect(attempts.at(-1)).toBe(1);
+  });
+
+  it("is bounded together with those of other dispatchers that share its memory, as on Workers", async () => {
+    const memory = new DispatchMemory();
+    let calls = 0;
+    for (let turn = 0; turn < 12; turn++) {
+      const { ask, exchange, upstream } = await bench({ replicas: two, memory });
+      const { done } = ask();
+      (await exchange(0)).fail("closed_before_headers");
+      const state = { over: false };
+      const ended = done.then(() => (state.over = true));
+      while (!state.over && upstream.exchanges.length < 2) await new Promise((resolve) => setImmediate(resolve));
+      upstream.exchanges[1]?.fail("closed_before_headers");
+      await ended;
+      calls += upstream.exchanges.length;
+    }
+    // Ten saved, and each request earns a tenth of one.
+    expect(calls).toBe(12 + 11);
   });
 
   it("never follows once the client has something of an answer", async () => {
