@@ -11,7 +11,7 @@ import { LedgerBook, type Settlement } from "./ledger-book.ts";
 import { awaitsLastReport, orphanSettlement } from "./orphans.ts";
 import { ledgerDifference } from "./proof.ts";
 import { UsageWriter } from "./usage-writer.ts";
-import { unreportedOf, type RequestAccount } from "./request-account.ts";
+import { ownCostNanoUsd, unreportedOf, type RequestAccount } from "./request-account.ts";
 
 export interface LedgerSettings {
   /** `auth.flush_interval`: how often the journal is made durable and rows go to the database. */
@@ -42,6 +42,11 @@ export interface JournaledLedgerDeps {
    * it (it may be negative).
    */
   readonly onAdjusted?: (adjusted: AdjustedSpending) => void;
+  /**
+   * Whoever settles a request charges its own counts to budgets at once, as on Workers, where nothing waits behind an
+   * answer: what a machine's report changes is an adjustment from the first time on.
+   */
+  readonly ownCountsAreCharged?: boolean;
 }
 
 export interface AdjustedSpending {
@@ -347,7 +352,9 @@ export class JournaledLedger implements Ledger {
       return;
     }
     const { requestId, account } = opened;
-    if (this.#former.delete(requestId)) this.#adjusted(opened, costNanoUsd);
+    const isFormer = this.#former.delete(requestId);
+    if (this.#deps.ownCountsAreCharged === true) this.#adjusted(opened, costNanoUsd - this.#chargedNanoUsd(requestId));
+    else if (isFormer) this.#adjusted(opened, costNanoUsd);
     const { promptTokens, cachedTokens, completionTokens } = counts;
     this.#deps.onSettled({
       requestId,
@@ -355,6 +362,11 @@ export class JournaledLedger implements Ledger {
       counts: { promptTokens, cachedTokens, completionTokens },
       costNanoUsd,
     });
+  }
+
+  #chargedNanoUsd(requestId: string): bigint {
+    const account = this.#book.account(requestId);
+    return account === null ? 0n : ownCostNanoUsd(account);
   }
 
   #adjusted({ account, project, keyId, atMs }: OpenedRequest, nanoUsd: bigint): void {

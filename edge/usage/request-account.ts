@@ -87,6 +87,13 @@ export function usageRowOf(account: RequestAccount): UsageRow | null {
   };
 }
 
+/** What the edge's own counts come to, which stand until a machine tells better. */
+export function ownCostNanoUsd({ opened, started, settled }: RequestAccount): bigint {
+  const last = settled?.request.attempts.at(-1);
+  if (last === undefined || last.unbilledReason !== null) return 0n;
+  return costNanoUsd(last.counts, (started.get(last.attempt)?.served ?? opened).price);
+}
+
 /** The rows of attempts that may be written now: those a host has reported, and all of them once the request is final. */
 export function attemptRowsOf(account: RequestAccount, isFinal = usageRowOf(account) !== null): AttemptRow[] {
   const settledAttempts = isFinal ? (account.settled?.request.attempts ?? []) : [];

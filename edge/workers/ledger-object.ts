@@ -44,8 +44,9 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
       store: this.#store,
       edge: settings.config.name,
       settings: ledgerSettings(settings.config),
-      // Reservations of requests end in the Worker; what comes later changes budgets here.
+      // Reservations end in the Worker with its own counts; what a machine's report changes of them is told here.
       onSettled: () => undefined,
+      ownCountsAreCharged: true,
       onAdjusted: ({ atMs, nanoUsd, ...spender }) => {
         const spent = { scopes: scopeIds(spender), atMs, nanoUsd: nanoUsd.toString() };
         state.waitUntil(env.LIMITS.getByName(spender.account).addSpent(spender.account, [spent]));

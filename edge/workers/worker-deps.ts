@@ -6,6 +6,7 @@ import type { Dispatch, EdgeDeps } from "../deps.ts";
 import { DispatchMemory } from "../dispatch/dispatch-memory.ts";
 import { Dispatcher } from "../dispatch/dispatcher.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
+import type { DispatcherDeps } from "../dispatch/settings.ts";
 import { chargedSaeCall } from "../dispatch/charged-sae-call.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
@@ -144,12 +145,19 @@ function dispatchOf(
       }
       const { hasRoom, priceVersion } = began;
       const ledger = new RemoteLedger(object, hasRoom);
-      const dispatchDeps = {
+      // What nobody waits for must have left before this request may be forgotten.
+      const leaving: Promise<unknown>[] = [];
+      const left = <Value>(call: Promise<Value>): Promise<Value> => {
+        leaving.push(call);
+        return call;
+      };
+      const [coordinator, limits] = [remoteCoordinator(env), remoteLimits(env)];
+      const dispatchDeps: DispatcherDeps = {
         clock: workersClock,
         logger,
-        coordinator: remoteCoordinator(env),
+        coordinator: { ...coordinator, settle: (ended) => left(coordinator.settle(ended)) },
         fleet: remoteFleet(env),
-        limits: remoteLimits(env),
+        limits: { ...limits, settle: (spent) => left(limits.settle(spent)) },
         ledger,
         signer: parts.signer,
         upstream: new FetchUpstream(),
@@ -173,6 +181,7 @@ function dispatchOf(
       });
       await idempotent.run(request, writer);
       idempotent.close();
+      await Promise.allSettled(leaving);
       await ledger.written().catch((thrown: unknown) => {
         logger.error("usage was lost on its way to the ledger", { request_id: request.requestId }, thrown);
       });

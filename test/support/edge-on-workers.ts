@@ -1,4 +1,4 @@
-import { NO_SCOPE_LIMITS } from "../../edge/ports/limits.ts";
+import { NO_SCOPE_LIMITS, type ScopeLimits } from "../../edge/ports/limits.ts";
 import { execFile } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -63,7 +63,7 @@ export class EdgeOnWorkers {
     this.hostToken = parts.hostToken;
   }
 
-  static async start(config: EdgeConfigInput): Promise<EdgeOnWorkers> {
+  static async start(config: EdgeConfigInput, limits: Partial<ScopeLimits> = {}): Promise<EdgeOnWorkers> {
     const folder = mkdtempSync(path.join(tmpdir(), "steerage-workers-"));
     const file = path.join(folder, "steerage.db");
     const key = newApiKey(randomBytes);
@@ -74,7 +74,7 @@ export class EdgeOnWorkers {
         secretSha256: await sha256(key.secret),
         project: "test",
         account: null,
-        limits: NO_SCOPE_LIMITS,
+        limits: { ...NO_SCOPE_LIMITS, ...limits },
         band: null,
         createdAtMs: Date.now(),
       });

@@ -1,10 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { z } from "zod";
 import { newApiKey } from "../../edge/accounts/api-key.ts";
 import { modelListSchema } from "../../shared/openai/models.ts";
+import type { EndedRequest } from "../../shared/protocol/report.ts";
 import { EdgeOnWorkers } from "../support/edge-on-workers.ts";
 import { errorBodyOf } from "../support/error-body.ts";
+import { hostReport } from "../support/fleet-report.ts";
 import { answerOfFive, chunkText, FIVE_WORDS, ScriptedEndpoint } from "../support/scripted-endpoint.ts";
+import { endedRequest } from "../support/usage-rows.ts";
 import { until } from "../support/stack.ts";
 
 const CHAT = "/v1/chat/completions";
@@ -196,6 +200,54 @@ describe("keys inside workerd", () => {
     } finally {
       await edge.stop();
       await endpoint.stop();
+    }
+  });
+});
+
+describe("budgets inside workerd", () => {
+  const keySchema = z.object({ scopes: z.array(z.object({ budgets: z.array(z.object({ spent_usd: z.string() })) })) });
+
+  it("are charged with what a machine reports of an answer that was cut, not with the edge's own count (C093)", async () => {
+    const machine = await ScriptedEndpoint.start();
+    const edge = await EdgeOnWorkers.start(
+      { name: "worker-edge", auth: { default_price: { prompt_per_1k: 0, completion_per_1k: 1 } } },
+      { budgetNanoUsd: "1000000000" },
+    );
+    machine.script = (_request, response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      const writing = setInterval(() => response.write(chunkText({ content: "word " })), 20);
+      response.once("close", () => clearInterval(writing));
+    };
+    const report = async (seq: number, ended: readonly EndedRequest[]): Promise<void> => {
+      const body = hostReport({ host: "gpu-1", url: machine.url, seq, at: Date.now(), ended: [...ended] });
+      expect((await edge.request("/agent/v1/reports", { body, key: edge.hostToken })).status).toBe(200);
+    };
+    const spent = async (): Promise<string | undefined> =>
+      keySchema.parse(await (await edge.request("/v1/key")).json()).scopes[0]?.budgets[0]?.spent_usd;
+    try {
+      await report(1, []);
+      const leaving = new AbortController();
+      const answer = await fetch(`${await edge.origin()}${CHAT}`, {
+        method: "POST",
+        body: JSON.stringify({ ...question, stream: true }),
+        headers: { "content-type": "application/json", authorization: `Bearer ${edge.key}` },
+        signal: leaving.signal,
+      });
+      expect(answer.status).toBe(200);
+      await answer.body?.getReader().read();
+      leaving.abort();
+      await machine.seen[0]?.aborted;
+      await until("its own count is charged", async () => (await spent()) !== "0");
+      const requestId = answer.headers.get("x-request-id") ?? "";
+      const counts = { computed_prompt: 9, cached_prompt: 0, computed_completion: 500 };
+      await report(2, [endedRequest(requestId, { ...counts, edge: "worker-edge", epoch: 1, outcome: "cancelled" })]);
+      await until("the machine's count is charged", async () => (await spent()) === "0.0000005");
+      await until("the row says the same", async () =>
+        (await edge.rows()).some((row) => row.requestId === requestId && row.costNanoUsd === "500"),
+      );
+    } finally {
+      await edge.stop();
+      await machine.stop();
     }
   });
 });

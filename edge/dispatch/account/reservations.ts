@@ -60,6 +60,11 @@ export class Reservations {
 
   /** `own` is used when no report comes in time. */
   settleByReport(held: HeldReservation, own: Spent): void {
+    // Nothing runs behind the request where nobody waits.
+    if (this.#waitMs === 0) {
+      this.settle(held, own);
+      return;
+    }
     const cancelTimer = this.#clock.after(this.#waitMs, () => this.#close(held.requestId, own));
     this.#open.set(held.requestId, { held, cancelTimer });
   }
