@@ -31,6 +31,17 @@ endpoints:
     url: https://inference.example
     models: [my-model]
     api_key_env: OTHER_SERVER_KEY
+    labels: { zone: eu }
+router:
+  profiles:
+    quick: { slo: 4, hedging: true }
+models:
+  - name: my-model
+    aliases: [default]
+    fallbacks: [my-small-model]
+    routing_profile: quick
+    slo: { ttft_p99: 800ms, tpot_p99: 40ms }
+    node_selector: { zone: eu }
 \`\`\`
 
 - \`steerage config check FILE\` says what \`serve\` would say of a file. SIGHUP makes a running edge read its file again and apply it, whole

@@ -42,7 +42,7 @@ export const modelSchema = z.strictObject({
     .array(z.string().min(1))
     .default([])
     .describe(
-      "Models that answer in its stead, in this order, when no replica of it can serve or all failed before their first byte. The request is billed as the model that answered. Never for requests that steer or sense.",
+      "Models that answer in its stead, in this order, when no replica of it can serve or all failed before their first byte. The request is billed as the model that answered. Never for requests that steer or sense, nor for embeddings.",
     ),
   routing_profile: z.string().optional().describe("One of `router.profiles`. Not given: `router.default_profile`."),
   slo: sloSchema.prefault({}).describe("What its callers were promised."),

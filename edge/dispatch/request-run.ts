@@ -6,7 +6,7 @@ import type { EndedAttempt, OpenedRequest, RequestOutcome } from "../ports/ledge
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { costNanoUsd, NO_TOKENS } from "../usage/cost.ts";
 import { endedAttempt } from "./account/attempt-account.ts";
-import { decidedAttempt, type DecisionLog } from "./account/decision-log.ts";
+import { decidedAttempt, type DecidedAttempt, type DecisionLog } from "./account/decision-log.ts";
 import { rateLimitHeaders } from "./account/rate-limit-headers.ts";
 import type { HeldReservation, Reservations } from "./account/reservations.ts";
 import type { Hedges } from "./attempts/hedging.ts";
@@ -93,8 +93,9 @@ export class RequestRun {
     } finally {
       cancelTotal();
       const { ttftMs, tpotMs } = this.#pace();
-      this.#keepDecision(outcome, ttftMs);
-      metrics.requestEnded({ model: this.#modelUsed(), outcome, ttftMs, tpotMs });
+      const attempts = this.#attempts.made.map(decidedAttempt);
+      this.#keepDecision(outcome, ttftMs, attempts);
+      metrics.requestEnded({ model: this.#modelUsed(), outcome, ttftMs, tpotMs, attempts });
     }
   }
 
@@ -146,7 +147,7 @@ export class RequestRun {
     return ending.outcome;
   }
 
-  #keepDecision(outcome: RequestOutcome, ttftMs: number | null): void {
+  #keepDecision(outcome: RequestOutcome, ttftMs: number | null, attempts: readonly DecidedAttempt[]): void {
     const { requestId, principal, model, band, receivedAtMs } = this.#request;
     this.#shared.decisions.add(
       {
@@ -161,7 +162,7 @@ export class RequestRun {
         totalMs: this.#elapsedMs(),
         outcome,
         refusal: this.#refusal?.body.error.code ?? null,
-        attempts: this.#attempts.made.map(decidedAttempt),
+        attempts,
       },
       this.#deps.clock.monotonicMs(),
     );

@@ -6,6 +6,7 @@ import type { Ledger, Price, RequestOutcome } from "../ports/ledger.ts";
 import type { Limits } from "../ports/limits.ts";
 import type { Signer } from "../ports/signer.ts";
 import type { Upstream } from "../ports/upstream.ts";
+import type { DecidedAttempt } from "./account/decision-log.ts";
 
 /** Milliseconds; 0 switches a limit off. */
 export interface DispatchTimeouts {
@@ -86,6 +87,7 @@ export interface RequestMetrics {
     readonly outcome: RequestOutcome;
     readonly ttftMs: number | null;
     readonly tpotMs: number | null;
+    readonly attempts: readonly Pick<DecidedAttempt, "model" | "end">[];
   }): void;
 }
 

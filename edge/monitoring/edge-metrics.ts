@@ -10,6 +10,8 @@ export interface EndedRequestMetrics {
   /** From received to the first token that is not empty; null when there was none. */
   readonly ttftMs: number | null;
   readonly tpotMs: number | null;
+  /** How each of its attempts ended, and with which model. */
+  readonly attempts?: readonly { readonly model: string; readonly end: string }[];
 }
 
 /** Where the gauges of a scrape are read from. */
@@ -44,6 +46,7 @@ export class EdgeMetrics {
   readonly #kvOccupancy: Gauge;
   readonly #replicas: Gauge;
   readonly #requests: Counter;
+  readonly #attempts: Counter;
   readonly #ttft: Histogram;
   readonly #tpot: Histogram;
   readonly #ledgerDifference: Gauge;
@@ -69,6 +72,10 @@ export class EdgeMetrics {
     this.#leasesOpen = registry.gauge("steerage_leases_open", "Claims and reservations held, by kind.");
     this.#queueBytes = registry.gauge("steerage_queue_bytes", "Bytes of request bodies waiting, by band.");
     this.#breakers = registry.gauge("steerage_breakers", "Replicas taken out of choice, by replica and state.");
+    this.#attempts = registry.counter(
+      "steerage_attempts_total",
+      "Attempts ended, by model and end; `lost_race` are hedges and what they hurried.",
+    );
   }
 
   /** Each request that started ends exactly once. */
@@ -79,6 +86,7 @@ export class EdgeMetrics {
   requestEnded(ended: EndedRequestMetrics): void {
     this.#inFlight.add(-1);
     this.#requests.add(1, { model: ended.model, outcome: ended.outcome });
+    for (const { model, end } of ended.attempts ?? []) this.#attempts.add(1, { model, end });
     if (ended.ttftMs !== null) this.#ttft.observe(ended.ttftMs / 1_000);
     if (ended.tpotMs !== null) this.#tpot.observe(ended.tpotMs / 1_000);
   }

@@ -18,7 +18,8 @@ export type ModelChain = readonly [ChainLink, ...ChainLink[]];
 
 /**
  * Who may answer. A model that does not do this kind of request at all is left out; where none is left, the caller's
- * mistake is thrown as an ApiError. What steers or senses means the features of one model and has no other.
+ * mistake is thrown as an ApiError. What steers or senses means the features of one model, and vectors the space of one:
+ * neither has another.
  */
 export async function modelChain(
   request: InferenceRequest,
@@ -55,7 +56,8 @@ async function candidates(
   request: InferenceRequest,
   fleet: Pick<Fleet, "resolve">,
 ): Promise<readonly [ServedModel, ...ServedModel[]]> {
-  const { model } = request;
+  const { model, route } = request;
+  if (route === "/v1/embeddings") return [model];
   const { saeIds, needsSomeSae } = saeNeeds(request);
   if (saeIds.length > 0 || needsSomeSae) return [model];
   const others = await Promise.all((model.fallbacks ?? []).map((name) => fleet.resolve(name)));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { errorOf, manualBench, replica, type DispatchBenchOptions } from "../../../support/dispatch-bench.ts";
-import { inferenceRequest, servedModel } from "../../../support/dispatch-fakes.ts";
+import { inferenceRequest, RecordingWriter, servedModel } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk } from "../../../support/scripted-exchange.ts";
 import { waitFor } from "../../../support/scripted-upstream.ts";
 import { costBoundNanoUsd } from "../../../../edge/dispatch/outgoing/bounds.ts";
@@ -142,6 +142,18 @@ describe("a model with fallbacks (C119)", () => {
   it("never falls back for a request that steers: its features are those of one model", async () => {
     const { askFor, exchange, upstream } = await bench({ replicas: [replica("gpu/m", { saes: ["s"] })] });
     const { done } = askFor({ steering: { sae_id: "s", features: [{ index: 1, strength: 2 }] } });
+    (await exchange(0)).fail("closed_before_headers");
+    await done;
+    expect(upstream.exchanges).toHaveLength(1);
+  });
+
+  it("never falls back for embeddings: vectors of two models do not compare", async () => {
+    const able = { ...first, capabilities: ["embeddings"] };
+    const { dispatcher, exchange, upstream, clock } = await bench({
+      models: [able, { ...spare, capabilities: [] }, last],
+    });
+    const options = { route: "/v1/embeddings", model: able, receivedAtMs: clock.nowMs() } as const;
+    const done = dispatcher.run(inferenceRequest({ input: "x" }, options), new RecordingWriter());
     (await exchange(0)).fail("closed_before_headers");
     await done;
     expect(upstream.exchanges).toHaveLength(1);

@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { Hedges } from "../../../../edge/dispatch/attempts/hedging.ts";
 import { DEFAULT_DISPATCH_POLICY } from "../../../../edge/dispatch/settings.ts";
 import { manualBench, replica } from "../../../support/dispatch-bench.ts";
@@ -32,7 +32,8 @@ async function bench(options: Parameters<typeof manualBench>[0] = {}, hedging = 
 
 describe("a stream that is slow to begin", () => {
   it("is sent to a second machine; the first to begin answers, the other is cancelled at once and not billed", async () => {
-    const { begin, exchange, clock, ledger, limits, inFlight, settled } = await bench();
+    const { begin, exchange, clock, ledger, limits, metrics, inFlight, settled, coordinator } = await bench();
+    const released = vi.spyOn(coordinator, "settle");
     const { writer, done } = begin();
     const slow = await exchange(100);
     clock.advance(100);
@@ -55,9 +56,15 @@ describe("a stream that is slow to begin", () => {
       ],
     });
     expect(ledger.opened.filter(({ requestId }) => requestId === "slow")).toHaveLength(1);
+    expect(metrics.ended.at(-1)).toMatchObject({ attempts: [{ end: "lost_race" }, { end: "answered" }] });
     expect(limits.settled.at(-1)).toMatchObject({ totalTokens: 4 });
     expect(limits.settled).toHaveLength(101);
     expect(await inFlight()).toBe(0);
+    // Between projects it counts once too.
+    expect(released.mock.calls.map(([{ claimId, tokens }]) => [claimId, tokens?.completionTokens])).toEqual([
+      ["slow.1", 0],
+      ["slow.2", 1],
+    ]);
   });
 
   it("is answered by the first machine if that begins after all, and the second is the one cancelled", async () => {

@@ -67,6 +67,7 @@ describe("the edge's metrics", () => {
       "steerage_leases_open",
       "steerage_queue_bytes",
       "steerage_breakers",
+      "steerage_attempts_total",
     ]);
     expect(text).toMatch(/^steerage_requests_in_flight 0$/m);
     expect(text).not.toMatch(/NaN|Infinity/);
@@ -76,10 +77,15 @@ describe("the edge's metrics", () => {
     const metrics = new EdgeMetrics();
     metrics.requestStarted();
     metrics.requestStarted();
-    metrics.requestEnded({ model: "m", outcome: "completed", ttftMs: 20, tpotMs: null });
+    const attempts = [
+      { model: "big", end: "lost_race" },
+      { model: "m", end: "answered" },
+    ];
+    metrics.requestEnded({ model: "m", outcome: "completed", ttftMs: 20, tpotMs: null, attempts });
     const text = await metrics.scrape(nothing);
     expect(text).toMatch(/^steerage_requests_in_flight 1$/m);
     expect(text).toMatch(/^steerage_requests_total\{model="m",outcome="completed"\} 1$/m);
+    expect(text).toMatch(/^steerage_attempts_total\{model="big",end="lost_race"\} 1$/m);
     expect(text).toMatch(/^steerage_ttft_seconds_bucket\{le="0.025"\} 1$/m);
     expect(text).not.toMatch(/^steerage_tpot_seconds_count/m);
   });
