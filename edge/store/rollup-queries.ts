@@ -1,4 +1,4 @@
-import { and, asc, eq, sql, type SQL } from "drizzle-orm";
+import { asc, eq, sql, type SQL } from "drizzle-orm";
 import type { SpentByKey, SpentRequest, TimeRange, UsageHour } from "../ports/usage-store.ts";
 import type { Database } from "./database.ts";
 import { usage, usageHours } from "./schema.ts";
@@ -61,10 +61,13 @@ export async function rollUp(database: Database, range: TimeRange): Promise<numb
     else wrong.add(keyOf(row));
   }
   if (wrong.size === 0) return 0;
-  await database.delete(usageHours).where(and(within(usageHours.hour, range)));
-  for (const { hourMs, rows, ...same } of derived) {
-    await database.insert(usageHours).values({ ...same, hour: hourMs, requests: rows });
-  }
+  await database.delete(usageHours).where(within(usageHours.hour, range));
+  await database.run(sql`
+    insert into ${usageHours}
+      (account, project, key_id, hour, model, requests, prompt_tokens, cached_tokens, completion_tokens, cost_nano_usd)
+    select account, project, key_id, at / ${HOUR_MS} * ${HOUR_MS}, model, count(*), sum(prompt_tokens),
+      sum(cached_tokens), sum(completion_tokens), sum(cost_nano_usd)
+    from ${usage} where ${within(usage.at, range) ?? sql`true`} group by 1, 2, 3, 4, 5`);
   return wrong.size;
 }
 

@@ -29,6 +29,7 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
   readonly #store: LibsqlStore;
   readonly #logger: Logger;
   #priceVersion: number | null = null;
+  #asked: Promise<number> | null = null;
 
   constructor(state: DurableObjectState, env: WorkerEnv) {
     super(state, env);
@@ -57,7 +58,11 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
 
   /** What a request must know before it begins. */
   async begin(): Promise<{ readonly hasRoom: boolean; readonly priceVersion: number }> {
-    this.#priceVersion ??= await this.#askPriceVersion();
+    // Requests that come together ask once.
+    if (this.#priceVersion === null) {
+      this.#asked ??= this.#askPriceVersion().finally(() => (this.#asked = null));
+      this.#priceVersion = await this.#asked;
+    }
     return { hasRoom: this.#journal.hasRoom(), priceVersion: this.#priceVersion };
   }
 

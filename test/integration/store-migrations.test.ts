@@ -119,6 +119,33 @@ describe("migrations", () => {
     expect((await run([FIRST, step(1, "create table other (id integer)")])).applied).toEqual(["0001_step"]);
   });
 
+  it("derive the hourly roll-ups of the usage that is there already", async () => {
+    const all = await readMigrations();
+    const rollups = all.findIndex(({ tag }) => tag.endsWith("limits_and_rollups"));
+    await run(all.slice(0, rollups));
+    const client = await connectFile(file);
+    try {
+      const row = (id: string, at: number, cost: number): string =>
+        `insert into usage values ('${id}', null, ${at}, ${at}, 'a', 'p', 'k', 'm', 'b', 'default', 3, 1, 2, null, ` +
+        `'completed', 'exact', 1, 1, 1, 1, ${cost}, 0, 1, 1.0, 5)`;
+      for (const sql of [row("r1", 7_200_001, 5), row("r2", 7_200_002, 6), row("r3", 3_599_999, 7)]) {
+        await client.execute(sql);
+      }
+    } finally {
+      client.close();
+    }
+    const store = await openStore(options());
+    try {
+      expect(await store.usageHours({ fromMs: null, toMs: null })).toMatchObject([
+        { hourMs: 0, rows: 1, promptTokens: 3, costNanoUsd: "7" },
+        { hourMs: 7_200_000, rows: 2, promptTokens: 6, cachedTokens: 2, completionTokens: 4, costNanoUsd: "11" },
+      ]);
+      expect(await store.rollUp({ fromMs: null, toMs: null })).toBe(0);
+    } finally {
+      await store.close();
+    }
+  });
+
   it("of this package drop no table without saying why that is safe", async () => {
     for (const { tag, statements } of await readMigrations()) {
       for (const statement of statements) {

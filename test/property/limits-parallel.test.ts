@@ -48,6 +48,8 @@ interface Passed {
   requests: number[];
   tokens: { atMs: number; tokens: number }[];
   spent: Map<string, bigint>;
+  /** Of those that came together, before any had ended. */
+  tokensAtOnce: number;
 }
 
 const periodsOf = (atMs: number): readonly string[] => {
@@ -59,13 +61,14 @@ const periodsOf = (atMs: number): readonly string[] => {
 const mostInAMinute = (perMinute: number): number => 2 * perMinute;
 
 /** Everything by which a scope passed its limits, in words. */
-function overspentOf([id, { limits: own, requests, tokens, spent }]: [string, Passed]): string[] {
+function overspentOf([id, { limits: own, requests, tokens, spent, tokensAtOnce }]: [string, Passed]): string[] {
   const found: string[] = [];
   const budgets = { all: own.budgetNanoUsd, month: own.budgetMonthNanoUsd, day: own.budgetDayNanoUsd };
   for (const [period, nanoUsd] of spent) {
     const limit = budgets[period === "all" ? "all" : period.length === 7 ? "month" : "day"];
     if (limit !== null && nanoUsd > BigInt(limit)) found.push(`${id} spent ${nanoUsd} of ${limit} in ${period}`);
   }
+  if (tokensAtOnce > (own.tokensPerMinute ?? Infinity)) found.push(`${id} let ${tokensAtOnce} tokens in at once`);
   const mostRequests = own.requestsPerMinute ?? Infinity;
   for (const fromMs of requests) {
     const atOnce = requests.filter((atMs) => atMs === fromMs).length;
@@ -132,9 +135,16 @@ describe(`${CALLS} parallel calls of three keys of two projects of one account`,
           if (decision.kind === "refused") continue;
           const ids = scopes.map(({ id }) => id);
           for (const { id, limits: own } of scopes) {
-            const seen = passed.get(id) ?? { limits: own, requests: [], tokens: [], spent: new Map<string, bigint>() };
+            const seen = passed.get(id) ?? {
+              limits: own,
+              requests: [],
+              tokens: [],
+              spent: new Map<string, bigint>(),
+              tokensAtOnce: 0,
+            };
             passed.set(id, seen);
             seen.requests.push(clock.monotonicMs());
+            if (at < CALLS) seen.tokensAtOnce += one.input + one.limit;
           }
           running.push({ call: one, decision, atMs, ids });
         }

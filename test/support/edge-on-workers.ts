@@ -102,11 +102,14 @@ export class EdgeOnWorkers {
     return (await this.#workerd.ready).origin;
   }
 
-  async request(route: string, init: { method?: string; body?: unknown; key?: string } = {}): Promise<Response> {
+  async request(
+    route: string,
+    init: { method?: string; body?: unknown; key?: string; headers?: Record<string, string> } = {},
+  ): Promise<Response> {
     const { method = init.body === undefined ? "GET" : "POST", body, key = this.key } = init;
     return fetch(`${await this.origin()}${route}`, {
       method,
-      headers: { "content-type": "application/json", authorization: `Bearer ${key}` },
+      headers: { "content-type": "application/json", authorization: `Bearer ${key}`, ...init.headers },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
   }

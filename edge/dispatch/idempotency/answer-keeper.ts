@@ -77,6 +77,10 @@ export class AnswerKeeper {
       return decision;
     } catch (thrown) {
       this.#withdraw(running);
+      this.#deps.logger.warn("an Idempotency-Key could not be looked up", {
+        request_id: requestId,
+        reason: String(thrown),
+      });
       throw new ApiError("idempotency_unavailable", { retryAfterSeconds: 5, cause: thrown });
     }
   }
