@@ -44,6 +44,8 @@ describe("an edge that is killed in the middle of many calls", () => {
       "all have arrived and some are answered",
       () => whole.length === ANSWERED && machine.seen.length === CALLS,
     );
+    // What is promised: nothing is lost that was written before the last turn of the event loop.
+    await stack.request("/models");
     await stack.end("edge", "SIGKILL");
     await settled;
 

@@ -17,7 +17,7 @@ const HOLDER = `
   const [file, holdMs] = process.argv.slice(1);
   const client = createClient({ url: "file:" + file, timeout: 5000 });
   const transaction = await client.transaction("write");
-  await transaction.execute("insert into accounts values ('of the other process', 1)");
+  await transaction.execute("insert into accounts (name, created_at) values ('of the other process', 1)");
   process.stdout.write("locked\\n");
   await Promise.race([new Promise((resolve) => setTimeout(resolve, Number(holdMs))), new Promise((resolve) => process.stdin.on("end", resolve).resume())]);
   await transaction.commit();
@@ -83,7 +83,7 @@ describe("a database that another process has locked", () => {
     child.stdin?.end();
     await once(child, "exit");
     const other = createClient({ url: `file:${file}`, timeout: 1_000 });
-    await other.execute("insert into accounts values ('later', 1)");
+    await other.execute("insert into accounts (name, created_at) values ('later', 1)");
     other.close();
     await impatient.record(batchOf({ usage: [usageRow("accepted")] }));
     expect((await impatient.requests(["refused", "accepted"])).usageRows.map(({ requestId }) => requestId)).toEqual([

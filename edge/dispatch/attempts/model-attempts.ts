@@ -1,5 +1,6 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { AdmitDecision, AdmitRequest, ReplicaTarget } from "../../ports/coordinator.ts";
+import { placeOfLongest } from "../outgoing/context-need.ts";
 import { admitRequest, requestWeight, type RequestWeight } from "../outgoing/upstream-request.ts";
 import { isCallersFault, refusalOf } from "../relay/refusal.ts";
 import type { RelayResult } from "../relay/relay-result.ts";
@@ -157,10 +158,10 @@ export class ModelAttempts {
       case "context_exceeded": {
         const least = this.#weight?.context?.leastPromptTokens ?? 0;
         const message = `The context of '${id}' is ${decision.contextLength} tokens, and the prompt has at least ${least}.`;
-        const error = new ApiError("context_length_exceeded", {
-          message,
-          param: promptParam(this.#context.request.route),
-        });
+        const { route, envelope } = this.#context.request;
+        const place = placeOfLongest(envelope);
+        const param = place === null ? promptParam(route) : `${promptParam(route)}[${place}]`;
+        const error = new ApiError("context_length_exceeded", { message, param });
         return { outcome: "failed", refusal: refusalOf(error), elsewhere: true };
       }
       default:

@@ -25,14 +25,23 @@ export function contextNeed(
   return { leastPromptTokens: mayBeTooLong ? wordsOf(envelope) : 0, expectedTokens };
 }
 
+/** Place of the longest prompt in a list of several, for a refusal that names it; null where there is one. */
+export function placeOfLongest(envelope: RequestEnvelope): number | null {
+  const lengths = lengthsOf(envelope);
+  return lengths.length > 1 ? lengths.indexOf(Math.max(...lengths)) : null;
+}
+
 /** Words of the longest prompt in a request. */
-function wordsOf({ messages, prompt, input }: RequestEnvelope): number {
+const wordsOf = (envelope: RequestEnvelope): number => Math.max(0, ...lengthsOf(envelope));
+
+/** Words, or tokens, of each prompt. */
+function lengthsOf({ messages, prompt, input }: RequestEnvelope): readonly number[] {
   if (Array.isArray(messages))
-    return messages.reduce((sum: number, message: unknown) => sum + wordsIn(contentOf(message)), 0);
+    return [messages.reduce((sum: number, message: unknown) => sum + wordsIn(contentOf(message)), 0)];
   const texts: readonly unknown[] = Array.isArray(prompt) ? prompt : Array.isArray(input) ? input : [prompt ?? input];
   // A list of numbers is one prompt of tokens.
-  if (typeof texts[0] === "number") return texts.length;
-  return texts.reduce((most: number, text) => Math.max(most, Array.isArray(text) ? text.length : wordsIn(text)), 0);
+  if (typeof texts[0] === "number") return [texts.length];
+  return texts.map((text) => (Array.isArray(text) ? text.length : wordsIn(text)));
 }
 
 function contentOf(message: unknown): unknown {

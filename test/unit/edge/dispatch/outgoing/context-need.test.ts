@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { requestEnvelopeSchema, type InferenceRoute } from "../../../../../shared/openai/request-envelope.ts";
 import { tokenBounds } from "../../../../../edge/dispatch/outgoing/bounds.ts";
-import { contextNeed } from "../../../../../edge/dispatch/outgoing/context-need.ts";
+import { contextNeed, placeOfLongest } from "../../../../../edge/dispatch/outgoing/context-need.ts";
 import { servedModel } from "../../../../support/dispatch-fakes.ts";
 
 function needOf(
@@ -41,5 +41,15 @@ describe("the context that a request needs", () => {
     ];
     expect(needOf({ messages }, 100, "/v1/chat/completions")?.leastPromptTokens).toBe(200);
     expect(needOf({ input: ["a", words(150)] }, 100, "/v1/embeddings")?.leastPromptTokens).toBe(150);
+  });
+
+  it.each([
+    [{ input: ["a", words(9), "b"] }, 1],
+    [{ prompt: [[1, 2, 3], [1]] }, 0],
+    [{ prompt: words(9) }, null],
+    [{ prompt: [1, 2, 3] }, null],
+    [{ messages: [{ role: "user", content: "a" }] }, null],
+  ])("of several prompts is that of the longest: %j", (body, place) => {
+    expect(placeOfLongest(requestEnvelopeSchema.parse({ model: "m", ...body }))).toBe(place);
   });
 });
