@@ -13,8 +13,8 @@ import { settingsOfPool, type AdmissionSettings } from "./settings.ts";
 
 interface Pool {
   readonly admission: PoolAdmission;
-  /** Resolvers of waiting admits by request id. */
-  readonly waiting: Map<string, (decision: AdmitDecision) => void>;
+  /** Waiting admits by request id. */
+  readonly waiting: Map<string, { readonly band: string; readonly resolve: (decision: AdmitDecision) => void }>;
   cancelTimer: () => void;
   /** When the timer fires, by the monotonic clock; Infinity while none is set. */
   timerAtMs: number;
@@ -54,7 +54,7 @@ export class InProcessCoordinator implements Coordinator {
     // The same request again comes from an edge whose first call broke: nobody waits for the old one.
     if (pool.waiting.has(requestId)) this.#handle(request.pool, pool, { kind: "cancel", requestId });
     return new Promise((resolve) => {
-      pool.waiting.set(requestId, resolve);
+      pool.waiting.set(requestId, { band: request.band, resolve });
       this.#handle(request.pool, pool, { kind: "admit", request, wallNowMs: this.#clock.nowMs() });
     });
   }
@@ -89,7 +89,7 @@ export class InProcessCoordinator implements Coordinator {
   close(): void {
     for (const pool of this.#pools.values()) {
       pool.cancelTimer();
-      for (const resolve of pool.waiting.values()) resolve({ kind: "cancelled" });
+      for (const { resolve } of pool.waiting.values()) resolve({ kind: "cancelled" });
     }
     this.#pools.clear();
   }
@@ -135,8 +135,9 @@ export class InProcessCoordinator implements Coordinator {
   }
 
   #answer(pool: Pool, decision: AdmissionDecision): void {
-    const resolve = pool.waiting.get(decision.requestId);
-    if (resolve === undefined) return;
+    const waiting = pool.waiting.get(decision.requestId);
+    if (waiting === undefined) return;
+    const { band, resolve } = waiting;
     pool.waiting.delete(decision.requestId);
     switch (decision.kind) {
       case "granted":
@@ -159,6 +160,7 @@ export class InProcessCoordinator implements Coordinator {
           kind: "refused",
           code: decision.code,
           retryAfterSeconds: decision.retryAfterSeconds,
+          under: pool.admission.pressure(band, this.#clock.monotonicMs()),
         });
         return;
       case "sae_not_available":

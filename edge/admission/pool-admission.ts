@@ -3,6 +3,7 @@ import type {
   GrantReason,
   PoolDigest,
   PoolStats,
+  Pressure,
   QueueProspect,
   ReplicaTarget,
   SettleRequest,
@@ -165,6 +166,12 @@ export class PoolAdmission {
       saturation: poolSaturation(candidates, this.#settings, nowMs) + this.#queue.size / Math.max(1, slots),
       replicas: candidates.map(replicaStats),
     };
+  }
+
+  pressure(bandName: string, nowMs: number): Pressure {
+    const { size, settings } = this.#queue.bandOf(bandName);
+    const saturation = poolSaturation(this.#replicas.candidates(nowMs), this.#settings, nowMs);
+    return { band: bandName, saturation, ceiling: settings.saturationCeiling, waiting: size };
   }
 
   prospect(requestId: string): QueueProspect | null {

@@ -162,6 +162,7 @@ export class RequestRun {
         totalMs: this.#elapsedMs(),
         outcome,
         refusal: this.#refusal?.body.error.code ?? null,
+        refusedUnder: this.#attempts.refusedUnder,
         attempts,
       },
       this.#deps.clock.monotonicMs(),

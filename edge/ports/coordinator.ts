@@ -134,6 +134,15 @@ export interface GrantReason {
   readonly by: "prefix" | "session" | "score";
 }
 
+/** How things stood when a request was refused. */
+export interface Pressure {
+  readonly band: string;
+  readonly saturation: number;
+  readonly ceiling: number;
+  /** Requests that waited in its band. */
+  readonly waiting: number;
+}
+
 export type AdmitDecision =
   | { readonly kind: "claimed"; readonly claim: Claim; readonly queuedMs: number; readonly why?: GrantReason }
   | { readonly kind: "cancelled" }
@@ -141,6 +150,7 @@ export type AdmitDecision =
       readonly kind: "refused";
       readonly code: "queue_full" | "queue_timeout" | "no_replica_available" | "model_not_found";
       readonly retryAfterSeconds: number;
+      readonly under?: Pressure;
     }
   | { readonly kind: "sae_not_available"; readonly available: readonly string[] }
   /** The prompt alone is longer than the longest context of the pool. */

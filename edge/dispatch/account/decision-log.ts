@@ -1,4 +1,4 @@
-import type { GrantReason } from "../../ports/coordinator.ts";
+import type { GrantReason, Pressure } from "../../ports/coordinator.ts";
 import type { RequestOutcome } from "../../ports/ledger.ts";
 import type { MadeAttempt } from "../attempts/made-attempt.ts";
 
@@ -32,6 +32,8 @@ export interface RequestDecision {
   readonly outcome: RequestOutcome;
   /** The code of what the client was told instead of an answer. */
   readonly refusal: string | null;
+  /** How things stood when a pool refused it; null when none did. */
+  readonly refusedUnder: Pressure | null;
   readonly attempts: readonly DecidedAttempt[];
 }
 

@@ -141,6 +141,7 @@ export class ModelAttempts {
       case "cancelled":
         return { ...this.#gaveUp(), elsewhere: false };
       case "refused": {
+        this.#context.state.refusedUnder = decision.under ?? null;
         if (hasTried) return { outcome: "failed", refusal: last, elsewhere: true };
         const { code, retryAfterSeconds } = decision;
         return { outcome: "shed", refusal: refusalOf(new ApiError(code, { retryAfterSeconds })), elsewhere: true };

@@ -1,4 +1,5 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
+import type { Pressure } from "../../ports/coordinator.ts";
 import { refusalOf } from "../relay/refusal.ts";
 import type { Ending, MadeAttempt } from "./made-attempt.ts";
 import { ModelAttempts, type ModelEnding } from "./model-attempts.ts";
@@ -24,7 +25,7 @@ export class RequestAttempts {
       wait: new PoolWait({ deps, answer, tellsProgress }),
       made: [],
       running: new Set<SentAttempt>(),
-      state: { clientGone: false, expired: false, begun: 0, queueMs: null },
+      state: { clientGone: false, expired: false, begun: 0, queueMs: null, refusedUnder: null },
     };
   }
 
@@ -36,6 +37,11 @@ export class RequestAttempts {
   /** How long it waited for its first claim; null when it never waited. */
   get queueMs(): number | null {
     return this.#context.state.queueMs;
+  }
+
+  /** How things stood when a pool refused it; null when none did. */
+  get refusedUnder(): Pressure | null {
+    return this.#context.state.refusedUnder;
   }
 
   clientLeft(): void {

@@ -1,3 +1,4 @@
+import type { Pressure } from "../../ports/coordinator.ts";
 import type { InferenceRequest } from "../inference-request.ts";
 import type { ClientAnswer } from "../relay/client-answer.ts";
 import type { RetryBudgets } from "../retry-budget.ts";
@@ -26,6 +27,8 @@ export interface RunContext {
     begun: number;
     /** Time waited for claims before the first attempt; null when it never waited. */
     queueMs: number | null;
+    /** How things stood when a pool refused it, the last time one did. */
+    refusedUnder: Pressure | null;
   };
   /**
    * Called before anything is sent. Opens the request's row the first time, as this model; answers with which model

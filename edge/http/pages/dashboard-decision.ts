@@ -1,6 +1,6 @@
 import { html } from "hono/html";
 import type { DecidedAttempt, RequestDecision } from "../../dispatch/account/decision-log.ts";
-import type { GrantReason } from "../../ports/coordinator.ts";
+import type { GrantReason, Pressure } from "../../ports/coordinator.ts";
 import { duration, percent, seconds } from "./figures.ts";
 
 const BY: Readonly<Record<GrantReason["by"], string>> = {
@@ -17,7 +17,20 @@ const ENDS: Readonly<Record<DecidedAttempt["end"], string>> = {
 
 /** One request: in a line what became of it, and unfolded why it went where it went. */
 export function decisionItem(decision: RequestDecision) {
-  const { requestId, atMs, project, askedModel, model, band, outcome, refusal, queueMs, totalMs, attempts } = decision;
+  const {
+    requestId,
+    atMs,
+    project,
+    askedModel,
+    model,
+    band,
+    outcome,
+    refusal,
+    queueMs,
+    totalMs,
+    attempts,
+    refusedUnder,
+  } = decision;
   const last = attempts.at(-1);
   return html`<li>
     <details id="${requestId}">
@@ -32,9 +45,17 @@ export function decisionItem(decision: RequestDecision) {
       <p class="soft">
         ${requestId}${decision.ttftMs === null ? "" : `, first token after ${duration(decision.ttftMs)}`}
       </p>
+      ${refusedUnder === null ? "" : pressurePart(refusedUnder)}
       ${attempts.length === 0 ? html`<p>It never reached a machine.</p>` : attempts.map(attemptPart)}
     </details>
   </li>`;
+}
+
+function pressurePart({ band, saturation, ceiling, waiting }: Pressure) {
+  return html`<p class="soft">
+    Refused with the pool ${percent(saturation)} saturated, the ceiling of band ${band} at ${percent(ceiling)}, and
+    ${waiting} waiting there.
+  </p>`;
 }
 
 function attemptPart({ attempt, model, replica, end, failure, why }: DecidedAttempt) {

@@ -10,7 +10,20 @@ export function requestRoute(deps: EdgeDeps) {
     const decision = deps.decisionOf?.(c.req.param("id") ?? "", c.get("principal").project) ?? null;
     if (decision === null)
       throw new ApiError("route_not_found", { message: "There is no such request, or none any more." });
-    const { requestId, atMs, askedModel, model, band, queueMs, ttftMs, totalMs, outcome, refusal, attempts } = decision;
+    const {
+      requestId,
+      atMs,
+      askedModel,
+      model,
+      band,
+      queueMs,
+      ttftMs,
+      totalMs,
+      outcome,
+      refusal,
+      refusedUnder,
+      attempts,
+    } = decision;
     return c.json({
       object: "request",
       id: requestId,
@@ -23,6 +36,7 @@ export function requestRoute(deps: EdgeDeps) {
       total_ms: totalMs,
       outcome,
       refusal,
+      refused_under: refusedUnder,
       attempts: attempts.map(attemptJson),
     });
   };

@@ -19,6 +19,7 @@ const decision = (more: Partial<RequestDecision> = {}): RequestDecision => ({
   totalMs: 2_000,
   outcome: "completed",
   refusal: null,
+  refusedUnder: null,
   attempts: [
     {
       attempt: 1,
@@ -63,6 +64,15 @@ describe("the operator's dashboard", () => {
     expect(text).toContain("25 % saturated under a ceiling of 70 %");
     expect(text).toContain("because it knows the prompt");
     expect(text).toMatch(/class="chosen">.*gpu-2\/r0.*1\.500.*1\.250.*0\.250.*0\.000.*75 %/);
+  });
+
+  it("shows how things stood when a request was refused", async () => {
+    const refusedUnder = { band: "bulk", saturation: 1.25, ceiling: 0.7, waiting: 31 };
+    const refused = decision({ outcome: "shed", refusal: "queue_full", refusedUnder, attempts: [] });
+    const text = (await page({ latestDecisions: () => [refused] })).replaceAll(/\s+/g, " ");
+    expect(text).toContain("125 % saturated, the ceiling of band bulk at 70 %, and 31 waiting there");
+    expect(text).toMatch(/class="shed">queue_full</);
+    expect(text).toContain("never reached a machine");
   });
 
   it("shows the bands, the saturation and the replicas of each pool", async () => {

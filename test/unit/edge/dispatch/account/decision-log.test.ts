@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { DecisionLog, type RequestDecision } from "../../../../../edge/dispatch/account/decision-log.ts";
 import { manualBench, replica } from "../../../../support/dispatch-bench.ts";
+import { waitFor } from "../../../../support/scripted-upstream.ts";
 
 const decision = (requestId: string, project = "p"): RequestDecision => ({
   requestId,
@@ -14,6 +15,7 @@ const decision = (requestId: string, project = "p"): RequestDecision => ({
   totalMs: 1,
   outcome: "completed",
   refusal: null,
+  refusedUnder: null,
   attempts: [],
 });
 
@@ -40,6 +42,27 @@ describe("the log of decisions", () => {
     for (const [place, id] of ["r1", "r2", "r3"].entries()) log.add(decision(id, `p${place}`), place * 1_000_000);
     expect(log.latest(2, 2_000_000).map(({ requestId }) => requestId)).toEqual(["r3", "r2"]);
     expect(log.latest(9, 4_700_000).map(({ requestId }) => requestId)).toEqual(["r3"]);
+  });
+
+  it("has how things stood when a request was refused", async () => {
+    const { ask, exchange, clock, limits, dispatcher } = await manualBench({
+      replicas: [replica("gpu/r1", { slots: 1 })],
+    });
+    ask({}, { requestId: "running" });
+    await exchange(0);
+    const { done } = ask({}, { requestId: "r1" });
+    await waitFor(() => limits.reserved.length === 2);
+    for (let second = 0; second < 61; second++) {
+      await Promise.resolve();
+      clock.advance(1_000);
+    }
+    await done;
+    expect(dispatcher.decisionOf("r1", "p1")).toMatchObject({
+      outcome: "shed",
+      refusal: "queue_timeout",
+      refusedUnder: { band: "default", saturation: 1, ceiling: 0.9, waiting: 0 },
+      attempts: [],
+    });
   });
 
   it("has every attempt with what stood for and against it then", async () => {
