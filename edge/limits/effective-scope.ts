@@ -25,13 +25,20 @@ export interface EffectiveScope {
   readonly budgets: readonly Budget[];
 }
 
+/** Of limits that were read already: a key's stay the same object from one request to the next. */
+const KNOWN_BUDGETS = new WeakMap<ScopeLimits, readonly Budget[]>();
+
 export function budgetsOf(limits: ScopeLimits): readonly Budget[] {
+  const known = KNOWN_BUDGETS.get(limits);
+  if (known !== undefined) return known;
   const given: readonly [BudgetPeriod, string | null][] = [
     ["day", limits.budgetDayNanoUsd],
     ["month", limits.budgetMonthNanoUsd],
     ["total", limits.budgetNanoUsd],
   ];
-  return given.flatMap(([period, limit]) => (limit === null ? [] : [{ period, limitNanoUsd: BigInt(limit) }]));
+  const budgets = given.flatMap(([period, limit]) => (limit === null ? [] : [{ period, limitNanoUsd: BigInt(limit) }]));
+  KNOWN_BUDGETS.set(limits, budgets);
+  return budgets;
 }
 
 /** Of every scope the limit of which least is left; of two the narrower one's. */

@@ -27,6 +27,9 @@ const HEADERS_TIMEOUT_MS = 30_000;
 /** For the whole request with its body; answers may take longer. */
 const REQUEST_TIMEOUT_MS = 120_000;
 
+/** Connections that may wait to be taken: Node's own 511 are gone in an instant when a fleet of clients reconnects. */
+const BACKLOG = 4_096;
+
 /** Of all paths together. */
 const METHODS = "GET, HEAD, POST, OPTIONS";
 
@@ -83,7 +86,7 @@ function bound(server: Server, host: string | undefined, port: number, name: str
       reject(new OperatorError(`${name} cannot listen on ${host ?? "*"}:${port}: ${why}.`));
     };
     server.once("error", refuse);
-    server.listen(port, host, () => {
+    server.listen({ port, host, backlog: BACKLOG }, () => {
       server.off("error", refuse);
       const taken = server.address();
       if (taken === null || typeof taken === "string") reject(new Error("a TCP server has an address"));

@@ -19,6 +19,12 @@ interface Waiting {
 /** Threads cannot run TypeScript, so the built file is started, also where this one runs from its source. */
 const threadFile = (): string => path.join(packageRoot(), "dist", "edge", "node", "database-thread.js");
 
+/**
+ * The thread holds batches for an instant and pages of an export: a small young generation serves it as well as a large
+ * one, and the less the old one may grow, the sooner V8 collects it.
+ */
+const THREAD_LIMITS = { maxYoungGenerationSizeMb: 6, maxOldGenerationSizeMb: 512 };
+
 /** The store over an embedded file, which lives in a thread of its own. A thread that dies is started again. */
 export class WorkerStore implements Store {
   readonly #options: WorkerStoreOptions;
@@ -97,7 +103,10 @@ export class WorkerStore implements Store {
 
   #thread(): Worker {
     if (this.#worker !== null) return this.#worker;
-    const worker = new Worker(threadFile(), { workerData: { file: this.#options.file } });
+    const worker = new Worker(threadFile(), {
+      workerData: { file: this.#options.file },
+      resourceLimits: THREAD_LIMITS,
+    });
     worker.on("message", (response: StoreResponse) => this.#take(response));
     worker.on("error", (error) => this.#options.logger.error("the database thread failed", {}, error));
     worker.on("exit", () => {

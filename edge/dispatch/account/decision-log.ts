@@ -52,16 +52,29 @@ export function decidedAttempt({ attempt, link, target, result, why, lostRace }:
 const KEPT_MS = 3_600_000;
 const MAX_KEPT = 10_000;
 
-/** The decisions of the last hour, as many as fit. */
+interface Kept {
+  readonly decision: RequestDecision;
+  readonly atMs: number;
+}
+
+/**
+ * The decisions of the last hour, as many as fit. Their order stands in a ring of its own: the first entry of a map whose
+ * first entries are always taken out is far behind the gaps that those left.
+ */
 export class DecisionLog {
-  readonly #kept = new Map<string, { readonly decision: RequestDecision; readonly atMs: number }>();
+  readonly #kept = new Map<string, Kept>();
+  readonly #ring: (Kept | undefined)[] = [];
+  /** Place in the ring of the oldest, and how many follow from there. */
+  #oldest = 0;
+  #count = 0;
 
   add(decision: RequestDecision, nowMs: number): void {
-    this.#kept.set(decision.requestId, { decision, atMs: nowMs });
-    for (const [requestId, { atMs }] of this.#kept) {
-      if (this.#kept.size <= MAX_KEPT && nowMs - atMs <= KEPT_MS) return;
-      this.#kept.delete(requestId);
-    }
+    const kept = { decision, atMs: nowMs };
+    if (this.#count === MAX_KEPT) this.#dropOldest();
+    this.#ring[(this.#oldest + this.#count) % MAX_KEPT] = kept;
+    this.#count++;
+    this.#kept.set(decision.requestId, kept);
+    while (nowMs - (this.#ring[this.#oldest]?.atMs ?? nowMs) > KEPT_MS) this.#dropOldest();
   }
 
   /** Null when it is not known, too old, or another project's. */
@@ -79,5 +92,15 @@ export class DecisionLog {
       .filter(({ atMs }) => nowMs - atMs <= KEPT_MS)
       .map(({ decision }) => decision)
       .toReversed();
+  }
+
+  #dropOldest(): void {
+    const kept = this.#ring[this.#oldest];
+    this.#ring[this.#oldest] = undefined;
+    this.#oldest = (this.#oldest + 1) % MAX_KEPT;
+    this.#count--;
+    // The same request may have been told of again.
+    if (kept !== undefined && this.#kept.get(kept.decision.requestId) === kept)
+      this.#kept.delete(kept.decision.requestId);
   }
 }

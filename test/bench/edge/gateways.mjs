@@ -51,7 +51,8 @@ export async function startGateway(name, { children, mock, folder }) {
     case "edge": {
       const { file, key } = await edgeConfig({ folder, port, mock });
       const cli = path.join(ROOT, "bin/steerage.mjs");
-      const pid = await children.start(process.execPath, [cli, "serve", "--config", file], { port });
+      // By the file itself, as npx starts it: its first line has flags for Node.
+      const pid = await children.start(cli, ["serve", "--config", file], { port });
       return target(pid, { authorization: `Bearer ${key}` });
     }
     default:

@@ -64,4 +64,4 @@ createServer((request, response) => {
     if (body.includes('"stream":true')) stream(response, JSON.parse(body.toString()).user);
     else response.writeHead(200, { "content-type": "application/json" }).end(WHOLE);
   });
-}).listen(Number(process.argv[2]), "127.0.0.1");
+}).listen({ port: Number(process.argv[2]), host: "127.0.0.1", backlog: 4_096 });

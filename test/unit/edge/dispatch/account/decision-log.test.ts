@@ -65,6 +65,17 @@ describe("the log of decisions", () => {
     });
   });
 
+  it("forgets by age and by number at once, as time goes on", () => {
+    const log = new DecisionLog();
+    for (let made = 0; made < 25_000; made++) log.add(decision(`r${made}`), made * 1_000);
+    expect(log.find("r21398", "p", 25_000_000)).toBeNull();
+    expect(log.find("r21400", "p", 25_000_000)).not.toBeNull();
+    for (let made = 0; made < 10_001; made++) log.add(decision(`s${made}`), 25_000_000);
+    expect(log.find("r24999", "p", 25_000_000)).toBeNull();
+    expect(log.find("s0", "p", 25_000_000)).toBeNull();
+    expect(log.find("s1", "p", 25_000_000)).not.toBeNull();
+  });
+
   it("has every attempt with what stood for and against it then", async () => {
     const two = [replica("gpu/r1"), replica("hpc/r1", { priority: 1 })];
     const { ask, exchange, dispatcher } = await manualBench({ replicas: two });
