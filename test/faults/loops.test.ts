@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { connect, createServer } from "node:net";
 import OpenAI, { APIError } from "openai";
 import { afterEach, describe, expect, it } from "vitest";
 import { EdgeOnNode } from "../support/edge-on-node.ts";
@@ -22,12 +24,25 @@ const edgeAt = async (port: number, url: string): Promise<EdgeOnNode> => {
   return edge;
 };
 
+/** The address of something that stands in front of a port, as a load balancer does: no configuration shows the circle. */
+const inFrontOf = async (port: number): Promise<string> => {
+  const server = createServer((near) => {
+    const far = connect(port, "127.0.0.1");
+    near.on("error", () => far.destroy()).pipe(far);
+    far.on("error", () => near.destroy()).pipe(near);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  opened.push({ remove: () => Promise.resolve(void server.close()) });
+  const address = server.address();
+  return `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`;
+};
+
 describe("an endpoint whose address leads back (C119)", () => {
   // Its own address is refused when the configuration is read.
   it.each([2, 3])("over %s edges is found out at once, and clients are told not to repeat it", async (count) => {
     const ports = await freePorts(count);
     const origins = ports.map((port) => `http://127.0.0.1:${port}`);
-    for (const [place, port] of ports.entries()) await edgeAt(port, origins[(place + 1) % count] ?? "");
+    for (const [place, port] of ports.entries()) await edgeAt(port, await inFrontOf(ports[(place + 1) % count] ?? 0));
     for (const stream of [false, true]) {
       const answer = await fetch(`${origins[0]}/v1/chat/completions`, {
         method: "POST",

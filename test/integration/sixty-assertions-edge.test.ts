@@ -319,7 +319,7 @@ describe("queues", () => {
 
   it("[53] [58] a machine that says nothing more is 504, and inside a stream its last event", async () => {
     const impatient = await EdgeOnNode.start(
-      config({ timeouts: { first_token: "150ms", generation: "150ms", idle: "150ms" } }),
+      config({ timeouts: { first_token: "2s", generation: "300ms", idle: "300ms" } }),
     );
     try {
       machine.script = () => undefined;
