@@ -8,7 +8,7 @@ import { sha256 } from "../../edge/accounts/sha256.ts";
 import { newApiKey, newHostToken } from "../../edge/accounts/api-key.ts";
 import { edgeConfigSchema, type EdgeConfigInput } from "../../edge/config.ts";
 import { nodeClock } from "../../edge/node/clock.node.ts";
-import { openCommandStore } from "../../edge/node/database.ts";
+import { openCommandStore, type ClosableStore } from "../../edge/node/database.ts";
 import type { LoadedConfig } from "../../edge/node/load-config.ts";
 import { startEdge, type RunningEdge } from "../../edge/node/start-edge.ts";
 import type { NewKey } from "../../edge/ports/key-store.ts";
@@ -32,6 +32,8 @@ export class EdgeOnNode {
   readonly loaded: LoadedConfig;
   key = "";
   #edge: RunningEdge | null = null;
+  /** As a command beside the edge has it; kept, since opening it takes longer than most questions. */
+  #store: Promise<ClosableStore> | null = null;
 
   private constructor(config: EdgeConfigInput) {
     const free = "127.0.0.1:0";
@@ -168,17 +170,12 @@ export class EdgeOnNode {
   async remove(): Promise<void> {
     this.#edge?.abort();
     await this.stop();
+    await (await this.#store)?.close();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  async #withStore<Result>(
-    use: (store: Awaited<ReturnType<typeof openCommandStore>>) => Promise<Result>,
-  ): Promise<Result> {
-    const store = await openCommandStore({ databaseUrl: this.loaded.databaseUrl, clock: nodeClock, logger: quiet });
-    try {
-      return await use(store);
-    } finally {
-      await store.close();
-    }
+  async #withStore<Result>(use: (store: ClosableStore) => Promise<Result>): Promise<Result> {
+    this.#store ??= openCommandStore({ databaseUrl: this.loaded.databaseUrl, clock: nodeClock, logger: quiet });
+    return use(await this.#store);
   }
 }
