@@ -67,7 +67,7 @@ describe("SAEs of a running engine", () => {
     expect(await refused.json()).toMatchObject({ error: { code: "sae_not_available" } });
   });
 
-  it("are swapped under requests that run and wait, which finish with what they began with", async () => {
+  it("are swapped under requests that run and wait, which finish with what they began with (C074)", async () => {
     await attach("s", "demo-l1");
     const running = await beginStream(steer("s"));
     // One slot: this one waits while the SAE is swapped.

@@ -33,7 +33,7 @@ describe("the life of a host", () => {
   const ask = async (on: HostProcess, body: string, requestId = edge.newRequestId()): Promise<Response> =>
     on.request(await edge.sign({ body, requestId }), body);
 
-  it("fails the requests of a killed engine cleanly, starts it again, and answers the next one", async () => {
+  it("fails the requests of a killed engine cleanly, starts it again, and answers the next one (C072)", async () => {
     const running = await start();
     const [streamId, wholeId] = [edge.newRequestId(), edge.newRequestId()];
     const stream = await ask(running, slowStream, streamId);
@@ -60,7 +60,7 @@ describe("the life of a host", () => {
     expect((await ask(running, chat())).status).toBe(200);
   });
 
-  it("refuses with 503 and Retry-After while the engine's next start is far away", async () => {
+  it("refuses with 503 and Retry-After while the engine's next start is far away (C074)", async () => {
     const running = await start({ restart_base: "30s" });
     process.kill(running.enginePids()[0] ?? 0, "SIGKILL");
     await until("the host knows", () => stateOf("sim") !== "ready");
@@ -180,7 +180,7 @@ describe("the life of a host", () => {
     expect(endedOf(requestId)[0]).toMatchObject({ outcome: "cancelled", exactness: "exact" });
   });
 
-  it("says which file cannot be used and why, and keeps serving the other models", async () => {
+  it("says which file cannot be used and why, and keeps serving the other models (C073)", async () => {
     const missing = path.join("/nonexistent", "model.gguf");
     const folder = mkdtempSync(path.join(tmpdir(), "steerage-files-"));
     const [text, short] = [path.join(folder, "text.gguf"), path.join(folder, "short.gguf")];

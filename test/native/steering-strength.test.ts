@@ -10,8 +10,8 @@ import { demoSae } from "../support/sae-fixture.ts";
 const FEATURE = 501;
 const STRENGTH = 6;
 
-/** C126: what a strength does to the residual must not depend on how a dictionary was trained or stored. */
-describe("the length of the change that a strength makes", () => {
+/** What a strength does to the residual must not depend on how a dictionary was trained or stored. */
+describe("the length of the change that a strength makes (C126)", () => {
   const tensors = demoSae("demo-l1");
   const width = tensors.embeddingWidth;
   let model: NativeModel;

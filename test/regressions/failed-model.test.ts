@@ -8,7 +8,7 @@ import { servedModel, silentLogger } from "../support/dispatch-fakes.ts";
 import { hostReport } from "../support/fleet-report.ts";
 import { ManualClock } from "../support/manual-clock.ts";
 
-describe("a model whose replicas have all failed", () => {
+describe("a model whose replicas have all failed (C073)", () => {
   it("is answered 503 at once, with the class of the reason and a wait, as a shed row", async () => {
     const { ask, ledger, limits } = await manualBench({ replicas: [replica("gpu/r1", { ready: false })] });
     const { writer, done } = ask({}, { model: { ...servedModel, readyReplicas: 0, failure: "it is broken" } });

@@ -62,7 +62,7 @@ const TOOL_OF = (parameters: object) => ({ type: "function", function: { name: "
 const TOOL = TOOL_OF({ type: "object", properties: { a: { type: "integer" } } });
 
 describe("a chat prompt", () => {
-  it("is the rendered template with exactly one begin-of-text token", () => {
+  it("is the rendered template with exactly one begin-of-text token (C064)", () => {
     const { tokens: prompt } = only(chat({}));
     expect(textOf(prompt)).toBe("<s><|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     expect([...prompt].filter((token) => token === BOS)).toHaveLength(1);

@@ -23,8 +23,8 @@ function closeTo(actual: ArrayLike<number>, expected: readonly number[]) {
   expected.forEach((value, i) => expect(actual[i]).toBeCloseTo(value, 4));
 }
 
-// Case C126: where biases, norms and scales go, per rule. Columns of W_enc: (1, 0), (0, 1), (2, -1). Decoder rows: (1, 2), (3, 4), (5, 6). b_enc (0, 0.5, 0), b_dec (1, 1).
-describe("activations by hand", () => {
+// Where biases, norms and scales go, per rule. Columns of W_enc: (1, 0), (0, 1), (2, -1). Decoder rows: (1, 2), (3, 4), (5, 6). b_enc (0, 0.5, 0), b_dec (1, 1).
+describe("activations by hand (C126)", () => {
   it("of a gated SAE: the gate has its own bias, the magnitude its own scale", async () => {
     const gated = {
       ...matrices,
@@ -110,8 +110,7 @@ describe("activations by hand", () => {
   });
 });
 
-// Case C125.
-describe("the average norm that a dictionary was trained with", () => {
+describe("the average norm that a dictionary was trained with (C125)", () => {
   const SCALE = 2.5;
   const BIAS = [0.5, -0.5, 0.25, 0];
   const vectors = [

@@ -90,7 +90,7 @@ describe("keys switched off", () => {
 
 describe("the body", () => {
   it.each(["application/json; charset=UTF-8", "application/vnd.x+json", "APPLICATION/JSON"])(
-    "is accepted as %s",
+    "is accepted as %s (C055)",
     async (type) => {
       const { post } = setUp();
       expect((await post(CHAT, question, { "content-type": type })).status).toBe(200);
@@ -98,7 +98,7 @@ describe("the body", () => {
   );
 
   it.each(["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""])(
-    "is refused as '%s' with 415",
+    "is refused as '%s' with 415 (C055)",
     async (type) => {
       const { post } = setUp();
       const response = await post(CHAT, question, { "content-type": type });
