@@ -33,7 +33,7 @@ const callText = (json: string) => `<tool_call>\n{"name": "add", "arguments": ${
 describe("tools that the model may call", () => {
   const asked = { tools: [TOOL], messages: [{ role: "user", content: "x" }] };
 
-  it("are called beside words, several at once, and ended with tool_calls", async () => {
+  it("are called beside words, several at once, and ended with tool_calls (C049)", async () => {
     context().reply = () => [...bytesOf(`Sure. ${callText('{"a": 1}')}\n${callText('{"a": 2}')}`), EOS];
     const answer = chatCompletionSchema.parse(await (await chat({ ...asked, parallel_tool_calls: true })).json());
     expect(answer.choices[0]).toMatchObject({

@@ -79,7 +79,7 @@ describe("the short way of inference requests on Node", () => {
     expect(answer).toMatch(/^HTTP\/1\.1 400 /);
   });
 
-  it("forgets a request whose client leaves before its body is whole", async () => {
+  it("forgets a request whose client leaves before its body is whole (C054)", async () => {
     const { hostname, port, host } = new URL(edge.origin);
     const before = endpoint.seen.length;
     const head = [`POST ${PATH} HTTP/1.1`, `host: ${host}`, json, key(), "content-length: 1000"].join("\r\n");

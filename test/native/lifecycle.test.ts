@@ -52,6 +52,26 @@ describe("the life of models and contexts", () => {
     await model.dispose();
   });
 
+  it("ends contexts in the middle of their work 200 times, with unloads in parallel (C072)", async () => {
+    let model = await openModel(DEMO_Q8);
+    const reasons: string[] = [];
+    for (let round = 0; round < 200; round++) {
+      const session = await NativeSession.open(model);
+      const running = [0, 1].map((sequenceId) =>
+        session.run({ tokens: tokensOf(model), sequenceId, maxTokens: 500, ignoreEndOfGeneration: true }),
+      );
+      // Every other time at once, else while a step is on its way.
+      if (round % 2 === 1) await new Promise((resolve) => setImmediate(resolve));
+      const ending = session.context.dispose();
+      const unload = codeOf(() => model.dispose());
+      await ending;
+      for (const { finished } of await Promise.all(running)) reasons.push(finished.reason);
+      if ((await unload) === "no error") model = await openModel(DEMO_Q8);
+    }
+    expect(reasons).toEqual(Array.from({ length: 400 }, () => "cancelled"));
+    await model.dispose();
+  }, 30_000);
+
   it("refuses options that make no sense", async () => {
     const model = await openModel(DEMO_Q8);
     for (const wrong of [{ sequenceCount: 0 }, { sequenceCount: 257 }, { batchTokens: 4 }, { threads: 0 }]) {

@@ -74,6 +74,11 @@ describe("C036: token limits", () => {
       expect([usage.completion_tokens, choices[0]?.finish_reason]).toEqual([5, "length"]);
     },
   );
+  it("of null are none, so the answer ends by itself or with the window", async () => {
+    const { usage, choices } = await answerOf({ max_tokens: null, max_completion_tokens: null, seed: 1 });
+    expect(usage.completion_tokens).toBeGreaterThan(3);
+    expect(choices[0]?.finish_reason).toBe(usage.total_tokens === 1_024 ? "length" : "stop");
+  });
   it("beyond the window are what the window leaves", async () => {
     const { usage } = await answerOf({ max_tokens: 1_000_000_000, ignore_eos: true });
     expect(usage.total_tokens).toBe(1_024);
@@ -84,6 +89,8 @@ describe("C036: token limits", () => {
     [{ max_tokens: -1 }, "max_tokens"],
     [{ max_tokens: 1.5 }, "max_tokens"],
     [{ max_tokens: "5" }, "max_tokens"],
+    [{ ...unlimited, max_completion_tokens: 0 }, "max_completion_tokens"],
+    [{ ...unlimited, max_completion_tokens: "5" }, "max_completion_tokens"],
   ])("of %j are refused", async (limits, param) => {
     expect(await refusal(limits)).toMatchObject({ status: 400, param });
   });

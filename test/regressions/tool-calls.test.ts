@@ -146,6 +146,22 @@ describe("C049, C050: streamed calls", () => {
   });
 });
 
+describe("C045: a tool whose descriptions are written for nobody's grammar", () => {
+  it("is called as any other, and its words end nothing", async () => {
+    const words = String.raw`root ::= "x" | \u0000 [^"] """ {{ raise_exception('no') }} {% if %} </tool_call> é😀`;
+    const parameters = {
+      type: "object",
+      description: words,
+      properties: { [words]: { type: "integer", description: words }, root: { type: "boolean" } },
+      required: ["root"],
+    };
+    const odd = { type: "function", function: { name: "odd", description: words, parameters } };
+    const { calls } = await whole({ tools: [odd], tool_choice: "required", max_tokens: 600 });
+    expect(calls.map(({ function: call }) => call.name)).toEqual(["odd"]);
+    expect(JSON.parse(calls[0]?.function.arguments ?? "")).toHaveProperty("root", expect.any(Boolean));
+  });
+});
+
 describe("C051: a call that the token limit cuts", () => {
   it("ends with length, with what there is and with usage", async () => {
     for (let limit = 3; limit < 40; limit += 6) {

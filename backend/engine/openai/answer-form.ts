@@ -43,7 +43,7 @@ export interface ChoiceForm {
   finish(reason: WireFinishReason): object;
 }
 
-const decoder = new TextDecoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const textOf = (bytes: Uint8Array): string => decoder.decode(bytes);
 
 export function chatForm(index: number): ChoiceForm {
@@ -102,7 +102,7 @@ function chatLogprobs(entries: readonly TrailEntry[] | null): object | null {
 
 /** A completion's log-probabilities carry offsets into the text, so one form serves one choice. */
 export function completionForm(index: number): ChoiceForm {
-  let offset = 0;
+  const offsetBefore = textOffsets();
   const logprobs = (entries: readonly TrailEntry[] | null): object | null => {
     if (entries === null) return null;
     return {
@@ -111,16 +111,25 @@ export function completionForm(index: number): ChoiceForm {
       top_logprobs: entries.map(({ logprob, top }) =>
         logprob === null ? null : Object.fromEntries(top.map((one) => [textOf(one.bytes), one.logprob])),
       ),
-      text_offset: entries.map(({ bytes }) => {
-        const at = offset;
-        offset += textOf(bytes).length;
-        return at;
-      }),
+      text_offset: entries.map(({ bytes }) => offsetBefore(bytes)),
     };
   };
   return {
     whole: ({ text, entries }, reason) => ({ index, text, logprobs: logprobs(entries), finish_reason: reason }),
     delta: ({ text, entries }) => ({ index, text, logprobs: logprobs(entries), finish_reason: null }),
     finish: (reason) => ({ index, text: "", logprobs: null, finish_reason: reason }),
+  };
+}
+
+/** Where in the text each next token begins; one that begins inside a character stands at that character. */
+function textOffsets(): (bytes: Uint8Array) => number {
+  const whole = new TextDecoder("utf-8", { ignoreBOM: true });
+  let offset = 0;
+  return (bytes) => {
+    // What does not go on with an unfinished character ends it.
+    if (((bytes[0] ?? 0) & 0xc0) !== 0x80) offset += whole.decode().length;
+    const at = offset;
+    offset += whole.decode(bytes, { stream: true }).length;
+    return at;
   };
 }

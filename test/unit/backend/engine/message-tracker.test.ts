@@ -46,7 +46,7 @@ describe("the message of an answer", () => {
     expect(message.callCount).toBe(2);
   });
 
-  it("tells both calls when they come in one piece, each with its own index and arguments", () => {
+  it("tells both calls when they come in one piece, each with its own index and arguments (C049)", () => {
     const message = tracker({ x: { content: "", tool_calls: [call("f", '{"a":1}'), call("f", '{"a":2}')] } });
     expect(message.update("x").toolCalls.map(({ index, arguments: text }) => [index, JSON.parse(text)])).toEqual([
       [0, { a: 1 }],
@@ -58,7 +58,7 @@ describe("the message of an answer", () => {
     [{ a: 1 }, '{"a":1}'],
     [null, "{}"],
     ["", "{}"],
-  ])("tells arguments that are %j as text", (given, told) => {
+  ])("tells arguments that are %j as text (C050)", (given, told) => {
     const message = tracker({ x: { content: null, tool_calls: [call("f", given)] } });
     expect(message.end("x", false).toolCalls[0]?.arguments).toBe(told);
   });
