@@ -133,11 +133,17 @@ export class ReplicaBook {
     this.#breaker.released(claimId, claim.atMs, ended.result, nowMs);
     if (ended.result === "back_pressure")
       this.#busyUntilMs = Math.max(this.#busyUntilMs, nowMs + (ended.busyForMs ?? DEFAULT_BUSY_MS));
-    if (ended.pace !== undefined) this.#pace.add(ended.pace, nowMs);
+    if (ended.pace !== undefined && this.#isPromised) this.#pace.add(ended.pace, nowMs);
     if (ended.result === "answered" && ended.work !== null && nowMs > claim.atMs) {
       this.#measuredWork = KEPT * this.#measuredWork + ended.work;
       this.#measuredMs = KEPT * this.#measuredMs + (nowMs - claim.atMs);
     }
+  }
+
+  /** Where nothing was promised nobody asks how long streams take. */
+  get #isPromised(): boolean {
+    const { ttftMs, tpotMs } = this.#settings.policy.slo;
+    return ttftMs !== null || tpotMs !== null;
   }
 
   /** From when on it may be chosen again, if it pushed back or was ejected. */
@@ -177,7 +183,7 @@ export class ReplicaBook {
       saes,
       lacks,
       contextLength,
-      pace: this.#pace.at(nowMs),
+      pace: this.#isPromised ? this.#pace.at(nowMs) : null,
       weight,
       priority,
       busyUntilMs: this.#busyUntilMs,

@@ -69,7 +69,7 @@ function missedSeconds({ pace }: Candidate, request: ScoredRequest, { policy }: 
   const { ttftMs, tpotMs } = policy.slo;
   const firstMs = late(request.waitedMs + pace.ttftMs, ttftMs);
   const furtherMs = pace.tpotMs === null ? 0 : late(pace.tpotMs, tpotMs) * request.outputTokens;
-  return (pace.trust * (firstMs + furtherMs)) / 1_000;
+  return (firstMs + furtherMs) / 1_000;
 }
 
 function late(tookMs: number, promisedMs: number | null): number {

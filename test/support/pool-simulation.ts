@@ -1,6 +1,6 @@
 import { PoolAdmission, type AdmissionDecision, type AdmissionEvent } from "../../edge/admission/pool-admission.ts";
 import { DEFAULT_ADMISSION_SETTINGS, type AdmissionSettings } from "../../edge/admission/settings.ts";
-import type { AdmitRequest, ReplicaDigest, UsedTokens } from "../../edge/ports/coordinator.ts";
+import type { AdmitRequest, ReplicaDigest, SettleRequest, UsedTokens } from "../../edge/ports/coordinator.ts";
 
 type Granted = Extract<AdmissionDecision, { kind: "granted" }>;
 type Refused = Extract<AdmissionDecision, { kind: "refused" }>;
@@ -9,6 +9,8 @@ export interface SimulatedRequest extends Partial<AdmitRequest> {
   /** How long a machine works on it; may depend on which. */
   readonly serviceMs: number | ((granted: Granted) => number);
   readonly used?: UsedTokens;
+  /** What the machine took for the first and each further token. */
+  readonly pace?: (granted: Granted) => SettleRequest["pace"];
   readonly onGranted?: (granted: Granted) => void;
   readonly onRefused?: (refused: Refused) => void;
   readonly onEnded?: () => void;
@@ -57,6 +59,7 @@ export class PoolSimulation {
     const {
       serviceMs: _serviceMs,
       used: _used,
+      pace: _pace,
       onGranted: _granted,
       onRefused: _refused,
       onEnded: _ended,
@@ -124,7 +127,13 @@ export class PoolSimulation {
     for (let atMs = this.#nowMs + 20_000; atMs < endMs; atMs += 20_000)
       this.at(atMs, () => this.handle({ kind: "renew", claimIds: [claimId] }));
     this.at(endMs, () => {
-      this.handle({ kind: "settle", claimId, result: "answered", tokens: request.used });
+      this.handle({
+        kind: "settle",
+        claimId,
+        result: "answered",
+        tokens: request.used,
+        pace: request.pace?.(decision),
+      });
       request.onEnded?.();
     });
   }

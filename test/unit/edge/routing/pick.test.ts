@@ -147,9 +147,7 @@ describe("the choice of a replica", () => {
       warmth: fc.constantFrom(0.1, 1),
       lacks: fc.subarray(["chat", "tools"]),
       contextLength: fc.option(fc.constantFrom(512, 4_096)),
-      pace: fc.option(
-        fc.record({ ttftMs: fc.nat(1_000), tpotMs: fc.option(fc.nat(50)), trust: fc.constantFrom(0.5, 1) }),
-      ),
+      pace: fc.option(fc.record({ ttftMs: fc.nat(1_000), tpotMs: fc.option(fc.nat(50)) })),
     });
     fc.assert(
       fc.property(
