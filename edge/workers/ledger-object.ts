@@ -2,7 +2,9 @@ import { DurableObject } from "cloudflare:workers";
 import { ApiError } from "../../shared/errors/api-error.ts";
 import type { AskedAttempt } from "../../shared/protocol/answer.ts";
 import type { EndedRequest, HourCounter } from "../../shared/protocol/report.ts";
-import { scopeIds } from "../limits/scopes.ts";
+import type { SpentByKey } from "../ports/usage-store.ts";
+import type { ToldPlace } from "../limits/told-place.ts";
+import { scopeIds, spentRequest } from "../limits/scopes.ts";
 import type { OpenedRequest } from "../ports/ledger.ts";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { LibsqlStore } from "../store/store.libsql.ts";
@@ -18,6 +20,9 @@ import { storeOf } from "./store.workers.ts";
 /** One ledger for this Worker. */
 export const LEDGER_OBJECT_NAME = "ledger";
 
+/** Of sums that reports keep changing while they are read. */
+const MOST_READINGS = 5;
+
 /**
  * The same ledger as on Node, its journal in this object's storage. A row goes to the database with the call that
  * settles it; what the database does not take is tried again by the alarm, also after the object was evicted.
@@ -29,6 +34,7 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
   readonly #store: LibsqlStore;
   readonly #logger: Logger;
   #priceVersion: number | null = null;
+  #told: ToldPlace = { run: Date.now(), count: 0 };
   #asked: Promise<number> | null = null;
 
   constructor(state: DurableObjectState, env: WorkerEnv) {
@@ -50,7 +56,8 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
       ownCountsAreCharged: true,
       onAdjusted: ({ atMs, nanoUsd, ...spender }) => {
         const spent = { scopes: scopeIds(spender), atMs, nanoUsd: nanoUsd.toString() };
-        state.waitUntil(env.LIMITS.getByName(spender.account).addSpent(spender.account, [spent]));
+        this.#told = { ...this.#told, count: this.#told.count + 1 };
+        state.waitUntil(env.LIMITS.getByName(spender.account).addSpent(spender.account, [spent], this.#told));
       },
     });
     void state.blockConcurrencyWhile(() => this.#ledger.start());
@@ -101,6 +108,19 @@ export class LedgerObject extends DurableObject<WorkerEnv> {
 
   askedOf(host: string): readonly AskedAttempt[] {
     return this.#ledger.askedOf(host);
+  }
+
+  /**
+   * What the keys of an account have cost: the database's rows, once all that is final here is among them, and how far
+   * budgets were told by then. Rejects when the database is away.
+   */
+  async spentBy(account: string): Promise<{ readonly spent: readonly SpentByKey[]; readonly told: ToldPlace }> {
+    for (let round = 1; ; round++) {
+      const told = this.#told;
+      await this.#ledger.flush();
+      const spent = await this.#store.spent(spentRequest(workersClock.nowMs(), account));
+      if (told.count === this.#told.count || round === MOST_READINGS) return { spent, told };
+    }
   }
 
   override async alarm(): Promise<void> {

@@ -1,6 +1,6 @@
 import { DurableObject } from "cloudflare:workers";
 import { AccountLimits } from "../limits/account-limits.ts";
-import { spendingOf, spentRequest } from "../limits/scopes.ts";
+import { spendingOf } from "../limits/scopes.ts";
 import type {
   InspectLimits,
   LimitsView,
@@ -9,10 +9,11 @@ import type {
   SettleReservation,
   SpentMoney,
 } from "../ports/limits.ts";
+import { isIncluded, type ToldPlace } from "../limits/told-place.ts";
 import { limitDefaults } from "../web/settings-of-config.ts";
 import { workersClock } from "./clock.workers.ts";
 import { settingsOf, type WorkerEnv } from "./env.ts";
-import { storeOf } from "./store.workers.ts";
+import { LEDGER_OBJECT_NAME } from "./ledger-object.ts";
 
 /**
  * The limits of one account. Rates start anew with the object; what was spent is read from the ledger first, so that
@@ -20,7 +21,7 @@ import { storeOf } from "./store.workers.ts";
  */
 export class LimitsObject extends DurableObject<WorkerEnv> {
   readonly #limits: AccountLimits;
-  #seeded: Promise<void> | null = null;
+  #seeded: Promise<ToldPlace> | null = null;
 
   constructor(state: DurableObjectState, env: WorkerEnv) {
     super(state, env);
@@ -37,9 +38,10 @@ export class LimitsObject extends DurableObject<WorkerEnv> {
   }
 
   /** What is not seeded yet has this in the rows it will be seeded from, so it is not added a second time. */
-  async addSpent(_account: string, spent: readonly SpentMoney[]): Promise<void> {
+  async addSpent(_account: string, spent: readonly SpentMoney[], told: ToldPlace | null): Promise<void> {
     if (this.#seeded === null) return;
-    await this.#seeded;
+    const seededAt = await this.#seeded;
+    if (told !== null && isIncluded(told, seededAt)) return;
     for (const money of spent) this.#limits.addSpent(money);
   }
 
@@ -48,7 +50,7 @@ export class LimitsObject extends DurableObject<WorkerEnv> {
     return this.#limits.inspect(request, workersClock.monotonicMs());
   }
 
-  #ready(account: string): Promise<void> {
+  #ready(account: string): Promise<ToldPlace> {
     this.#seeded ??= this.#seed(account).catch((thrown: unknown) => {
       this.#seeded = null;
       throw thrown;
@@ -56,14 +58,10 @@ export class LimitsObject extends DurableObject<WorkerEnv> {
     return this.#seeded;
   }
 
-  async #seed(account: string): Promise<void> {
-    const store = storeOf(settingsOf(this.env));
-    try {
-      const nowMs = workersClock.nowMs();
-      const spent = await store.spent(spentRequest(nowMs, account));
-      for (const money of spendingOf(spent, nowMs).get(account) ?? []) this.#limits.addSpent(money);
-    } finally {
-      await store.close();
-    }
+  /** From the ledger's own object, which knows what is on its way to the database. */
+  async #seed(account: string): Promise<ToldPlace> {
+    const { spent, told } = await this.env.LEDGER.getByName(LEDGER_OBJECT_NAME).spentBy(account);
+    for (const money of spendingOf(spent, workersClock.nowMs()).get(account) ?? []) this.#limits.addSpent(money);
+    return told;
   }
 }

@@ -1,3 +1,4 @@
+import { ApiError } from "../../shared/errors/api-error.ts";
 import type { AdmitRequest, Coordinator, PoolDigest, PoolStats, SettleRequest } from "../ports/coordinator.ts";
 import type { Fleet } from "../ports/fleet.ts";
 import type { Limits, ReserveRequest, SettleReservation } from "../ports/limits.ts";
@@ -39,9 +40,15 @@ export function remoteCoordinator(env: WorkerEnv): Coordinator {
 /** The Limits, each account's in an object of its own. */
 export function remoteLimits(env: WorkerEnv): Limits {
   return {
-    reserve: (request: ReserveRequest) => env.LIMITS.getByName(request.account).reserve(request),
+    reserve: (request: ReserveRequest) => env.LIMITS.getByName(request.account).reserve(request).catch(notReached),
     settle: (request: SettleReservation) => env.LIMITS.getByName(request.account).settle(request),
-    addSpent: (account, spent) => env.LIMITS.getByName(account).addSpent(account, spent),
-    inspect: (request) => env.LIMITS.getByName(request.account).inspect(request),
+    addSpent: (account, spent) => env.LIMITS.getByName(account).addSpent(account, spent, null),
+    inspect: (request) => env.LIMITS.getByName(request.account).inspect(request).catch(notReached),
   };
+}
+
+/** An object that begins anew must know what was spent, and cannot while the database is away. */
+function notReached(cause: unknown): never {
+  const message = "The limits of this key cannot be checked at the moment.";
+  throw new ApiError("authentication_unavailable", { message, retryAfterSeconds: 5, cause });
 }

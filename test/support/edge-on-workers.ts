@@ -63,7 +63,11 @@ export class EdgeOnWorkers {
     this.hostToken = parts.hostToken;
   }
 
-  static async start(config: EdgeConfigInput, limits: Partial<ScopeLimits> = {}): Promise<EdgeOnWorkers> {
+  static async start(
+    config: EdgeConfigInput,
+    limits: Partial<ScopeLimits> = {},
+    before: (store: ClosableStore, keyId: string) => Promise<void> = async () => undefined,
+  ): Promise<EdgeOnWorkers> {
     const folder = mkdtempSync(path.join(tmpdir(), "steerage-workers-"));
     const file = path.join(folder, "steerage.db");
     const key = newApiKey(randomBytes);
@@ -78,6 +82,7 @@ export class EdgeOnWorkers {
         band: null,
         createdAtMs: Date.now(),
       });
+      await before(store, key.publicId);
       await store.enrollHost("gpu-1", await sha256(hostToken), Date.now());
     });
     const database = await HranaServer.start({ file, token: LIBSQL_TOKEN });

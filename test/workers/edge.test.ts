@@ -8,7 +8,7 @@ import { EdgeOnWorkers } from "../support/edge-on-workers.ts";
 import { errorBodyOf } from "../support/error-body.ts";
 import { hostReport } from "../support/fleet-report.ts";
 import { answerOfFive, chunkText, FIVE_WORDS, ScriptedEndpoint } from "../support/scripted-endpoint.ts";
-import { endedRequest } from "../support/usage-rows.ts";
+import { batchOf, endedRequest, usageRow } from "../support/usage-rows.ts";
 import { until } from "../support/stack.ts";
 
 const CHAT = "/v1/chat/completions";
@@ -207,11 +207,15 @@ describe("keys inside workerd", () => {
 describe("budgets inside workerd", () => {
   const keySchema = z.object({ scopes: z.array(z.object({ budgets: z.array(z.object({ spent_usd: z.string() })) })) });
 
-  it("are charged with what a machine reports of an answer that was cut, not with the edge's own count (C093)", async () => {
+  it("go on from what was spent before, and are charged with what a machine reports of an answer that was cut, not with the edge's own count (C093)", async () => {
     const machine = await ScriptedEndpoint.start();
     const edge = await EdgeOnWorkers.start(
       { name: "worker-edge", auth: { default_price: { prompt_per_1k: 0, completion_per_1k: 1 } } },
       { budgetNanoUsd: "1000000000" },
+      async (store, keyId) => {
+        const former = { account: "default", project: "test", keyId, costNanoUsd: "700" };
+        await store.record(batchOf({ usage: [usageRow("req_before", former)] }));
+      },
     );
     machine.script = (_request, response) => {
       response.writeHead(200, { "content-type": "text/event-stream" });
@@ -226,6 +230,7 @@ describe("budgets inside workerd", () => {
       keySchema.parse(await (await edge.request("/v1/key")).json()).scopes[0]?.budgets[0]?.spent_usd;
     try {
       await report(1, []);
+      expect(await spent()).toBe("0.0000007");
       const leaving = new AbortController();
       const answer = await fetch(`${await edge.origin()}${CHAT}`, {
         method: "POST",
@@ -237,11 +242,11 @@ describe("budgets inside workerd", () => {
       await answer.body?.getReader().read();
       leaving.abort();
       await machine.seen[0]?.aborted;
-      await until("its own count is charged", async () => (await spent()) !== "0");
+      await until("its own count is charged", async () => (await spent()) !== "0.0000007");
       const requestId = answer.headers.get("x-request-id") ?? "";
       const counts = { computed_prompt: 9, cached_prompt: 0, computed_completion: 500 };
       await report(2, [endedRequest(requestId, { ...counts, edge: "worker-edge", epoch: 1, outcome: "cancelled" })]);
-      await until("the machine's count is charged", async () => (await spent()) === "0.0000005");
+      await until("the machine's count is charged", async () => (await spent()) === "0.0000012");
       await until("the row says the same", async () =>
         (await edge.rows()).some((row) => row.requestId === requestId && row.costNanoUsd === "500"),
       );
