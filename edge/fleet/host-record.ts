@@ -22,7 +22,13 @@ export function hostState({ report, receivedAtMs }: HostRecord): HostState {
     epoch: report.epoch,
     lastReportAtMs: receivedAtMs,
     draining: report.draining,
-    replicas: report.replicas.map(({ id, model, state, reason }) => ({ id, model, state, reason: reason ?? null })),
+    replicas: report.replicas.map(({ id, model, state, reason, speculation }) => ({
+      id,
+      model,
+      state,
+      reason: reason ?? null,
+      ...(speculation === undefined ? {} : { speculation }),
+    })),
   };
 }
 

@@ -1,5 +1,5 @@
 import type { Coordinator } from "../ports/coordinator.ts";
-import type { Fleet } from "../ports/fleet.ts";
+import type { Fleet, HostState } from "../ports/fleet.ts";
 import type { RequestOutcome } from "../ports/ledger.ts";
 import { MetricsRegistry, type Counter, type Gauge, type Histogram } from "./registry.ts";
 
@@ -47,6 +47,7 @@ export class EdgeMetrics {
   readonly #replicas: Gauge;
   readonly #requests: Counter;
   readonly #attempts: Counter;
+  readonly #speculation: Gauge;
   readonly #ttft: Histogram;
   readonly #tpot: Histogram;
   readonly #ledgerDifference: Gauge;
@@ -76,6 +77,15 @@ export class EdgeMetrics {
       "steerage_attempts_total",
       "Attempts ended, by model and end; `lost_race` are hedges and what they hurried.",
     );
+    this.#speculation = registry.gauge(
+      "steerage_speculation_tokens",
+      "Tokens since the engines' starts, by model and kind: guesses verified, accepted of them, computed by draft models.",
+    );
+  }
+
+  #showReplica({ model, state, speculation }: HostState["replicas"][number]): void {
+    this.#replicas.add(1, { model, state });
+    for (const [kind, tokens] of Object.entries(speculation ?? {})) this.#speculation.add(tokens, { model, kind });
   }
 
   /** Each request that started ends exactly once. */
@@ -120,7 +130,7 @@ export class EdgeMetrics {
         oldestMs.set(band, Math.max(oldestMs.get(band) ?? 0, ms));
     }
     for (const [band, ms] of oldestMs) this.#queueOldest.set(ms / 1_000, { band });
-    for (const host of hosts) for (const { model, state } of host.replicas) this.#replicas.add(1, { model, state });
+    for (const host of hosts) for (const replica of host.replicas) this.#showReplica(replica);
     for (const [backend, share] of Object.entries(kv)) this.#kvOccupancy.set(share, { backend });
     this.#leasesOpen.set(claims, { kind: "claim" });
     if (sources.openReservations !== undefined)
@@ -139,6 +149,7 @@ export class EdgeMetrics {
       this.#saturation,
       this.#kvOccupancy,
       this.#replicas,
+      this.#speculation,
       this.#ledgerDifference,
       this.#leasesOpen,
     ]) {

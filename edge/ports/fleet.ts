@@ -1,5 +1,5 @@
 import type { Answer } from "../../shared/protocol/answer.ts";
-import type { AttachedSae, Report, ReportedProfile } from "../../shared/protocol/report.ts";
+import type { AttachedSae, Report, ReportedProfile, SpeculationCounts } from "../../shared/protocol/report.ts";
 
 /** One model as callers may see it, from all its replicas together. */
 export interface ServedModel {
@@ -36,6 +36,8 @@ export interface HostState {
     readonly model: string;
     readonly state: string;
     readonly reason: string | null;
+    /** Where its engine guesses tokens. */
+    readonly speculation?: SpeculationCounts;
   }[];
 }
 

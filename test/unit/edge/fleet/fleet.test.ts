@@ -238,14 +238,17 @@ describe("the fleet", () => {
 
   it("keeps what is known of hosts for operators", async () => {
     const { fleet, clock } = bench();
-    await fleet.accept(report({ replicas: [replicaReport({ state: "failed", reason: "not a GGUF file" })] }));
+    const speculation = { drafted: 9, accepted: 4, draft_model: 0 };
+    await fleet.accept(
+      report({ replicas: [replicaReport({ state: "failed", reason: "not a GGUF file", speculation })] }),
+    );
     expect(await fleet.hosts()).toEqual([
       {
         host: "gpu-1",
         epoch: 1,
         lastReportAtMs: clock.nowMs(),
         draining: false,
-        replicas: [{ id: "r1", model: "tiny", state: "failed", reason: "not a GGUF file" }],
+        replicas: [{ id: "r1", model: "tiny", state: "failed", reason: "not a GGUF file", speculation }],
       },
     ]);
     expect(fleet.kvOccupancy()).toEqual({ "gpu-1": 0.75 });

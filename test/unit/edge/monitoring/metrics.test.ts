@@ -68,6 +68,7 @@ describe("the edge's metrics", () => {
       "steerage_queue_bytes",
       "steerage_breakers",
       "steerage_attempts_total",
+      "steerage_speculation_tokens",
     ]);
     expect(text).toMatch(/^steerage_requests_in_flight 0$/m);
     expect(text).not.toMatch(/NaN|Infinity/);
@@ -114,7 +115,13 @@ describe("the edge's metrics", () => {
               epoch: 1,
               lastReportAtMs: 1,
               draining: false,
-              replicas: [1, 2].map((id) => ({ id: String(id), model: "m", state: "ready", reason: null })),
+              replicas: [1, 2].map((id) => ({
+                id: String(id),
+                model: "m",
+                state: "ready",
+                reason: null,
+                speculation: { drafted: 10 * id, accepted: 7, draft_model: 0 },
+              })),
             },
           ]),
       },
@@ -127,6 +134,8 @@ describe("the edge's metrics", () => {
       'steerage_saturation{pool="a"} 0.5',
       'steerage_kv_occupancy{backend="h"} 0.25',
       'steerage_replicas{model="m",state="ready"} 2',
+      'steerage_speculation_tokens{model="m",kind="drafted"} 30',
+      'steerage_speculation_tokens{model="m",kind="accepted"} 14',
       'steerage_leases_open{kind="claim"} 3',
       "steerage_ledger_difference 0",
     ]) {
@@ -135,5 +144,6 @@ describe("the edge's metrics", () => {
     const later = await metrics.scrape(nothing);
     expect(later).not.toContain("steerage_replicas{");
     expect(later).not.toContain("steerage_saturation{");
+    expect(later).not.toContain("steerage_speculation_tokens{");
   });
 });
