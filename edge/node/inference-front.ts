@@ -95,12 +95,12 @@ function bodyOf(incoming: IncomingMessage): Promise<Uint8Array | null> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
     incoming.on("data", (part: Buffer) => parts.push(part));
-    incoming.once("end", () => {
+    incoming.on("end", () => {
       const [first] = parts;
       resolve(first !== undefined && parts.length === 1 ? first : Buffer.concat(parts));
     });
-    incoming.once("error", () => resolve(null));
-    incoming.once("close", () => resolve(null));
+    incoming.on("error", () => resolve(null));
+    incoming.on("close", () => resolve(null));
     if (incoming.destroyed) resolve(null);
   });
 }

@@ -108,6 +108,8 @@ class NodeResponseWriter implements CuttableWriter {
     if (this.#clientGone) return;
     if (this.#head === null) this.#outgoing.end();
     else this.#sendWhole(this.#head);
+    // The system has all of it.
+    if (this.#outgoing.writableLength === 0) return;
     // Nobody watches the client any more: one that reads nothing would keep its connection for ever.
     this.#lastBytesTimer = setTimeout(() => this.#outgoing.destroy(), this.#lastBytesMs).unref();
   }

@@ -140,10 +140,12 @@ class UndiciExchange implements UpstreamExchange, Dispatcher.DispatchHandler {
   }
 }
 
+/** Names come in lower case. */
 function joined(headers: Record<string, string | string[] | undefined>): Record<string, string> {
   const result: Record<string, string> = {};
-  for (const [name, value] of Object.entries(headers)) {
-    if (value !== undefined) result[name.toLowerCase()] = Array.isArray(value) ? value.join(", ") : value;
+  for (const name of Object.keys(headers)) {
+    const value = headers[name];
+    if (value !== undefined) result[name] = typeof value === "string" ? value : value.join(", ");
   }
   return result;
 }
