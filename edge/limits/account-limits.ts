@@ -7,11 +7,14 @@ import type {
   SettleReservation,
   SpentMoney,
 } from "../ports/limits.ts";
+import type { RateResource } from "../ports/slice-store.ts";
 import { budgetBlock, refusalOf, type Block } from "./block.ts";
 import { budgetsOf, rateLimitState, scopeView, type EffectiveScope, type ScopeState } from "./effective-scope.ts";
+import type { SliceNeed } from "./edge-slices.ts";
 import { OutputMeans } from "./output-means.ts";
-import { IDLE_RATE, takeRequest, withoutOneRequest, type RequestRate } from "./request-rate.ts";
+import { IDLE_RATE, requestsLeft, takeRequest, withoutOneRequest, type RequestRate } from "./request-rate.ts";
 import { ScopeMoney, type MoneyState } from "./scope-money.ts";
+import { sliceNeeds } from "./slice-needs.ts";
 import { fullBucket, refilled, settleTokens, takeTokens, type TokenBucket } from "./token-bucket.ts";
 
 export interface LimitDefaults {
@@ -126,6 +129,28 @@ export class AccountLimits {
       isExpired: false,
     });
     return { kind: "granted", reservationId: request.requestId, state: rateLimitState(scopes, nowMs) };
+  }
+
+  /** What a request takes in each of its scopes, for whoever shares these limits with other owners. */
+  needsOf(request: ReserveRequest, nowMs: number): readonly SliceNeed[] {
+    const scopes = this.#effective(request.scopes, nowMs);
+    const { inputTokensEstimate, outputTokensLimit, model, atMs } = request;
+    const expected = outputTokensLimit ?? this.#means.expected(narrowestOf(scopes), model);
+    return sliceNeeds(scopes, {
+      account: request.account,
+      atMs,
+      tokens: inputTokensEstimate + expected,
+      isGuess: outputTokensLimit === null,
+      costNanoUsd: BigInt(request.costBoundNanoUsd),
+    });
+  }
+
+  /** What is left of a scope's rate; null of a scope that is not known. Tokens may be owed. */
+  leftOf(scopeId: string, resource: RateResource, perMinute: number, nowMs: number): number | null {
+    const state = this.#scopes.get(scopeId);
+    if (state === undefined) return null;
+    if (resource === "requests") return requestsLeft(state.rate, perMinute, nowMs).remaining;
+    return state.bucket === null ? null : refilled(state.bucket, perMinute, nowMs).level;
   }
 
   settle(settlement: SettleReservation, nowMs: number): void {

@@ -8,6 +8,8 @@ import type {
   SettleReservation,
   SpentMoney,
 } from "../ports/limits.ts";
+import type { RateResource } from "../ports/slice-store.ts";
+import type { SliceNeed } from "./edge-slices.ts";
 import { AccountLimits, type LimitDefaults } from "./account-limits.ts";
 
 /** The one owner of every account's limits in this process. */
@@ -34,6 +36,19 @@ export class MemoryLimits implements Limits {
   settle(request: SettleReservation): Promise<void> {
     this.#account(request.account).settle(request, this.#clock.monotonicMs());
     return Promise.resolve();
+  }
+
+  needsOf(request: ReserveRequest): readonly SliceNeed[] {
+    return this.#account(request.account).needsOf(request, this.#clock.monotonicMs());
+  }
+
+  /** What is left of a scope's rate by the requests of this process; null where it made none. */
+  leftOf(scope: string, resource: RateResource, perMinute: number): number | null {
+    for (const limits of this.#accounts.values()) {
+      const left = limits.leftOf(scope, resource, perMinute, this.#clock.monotonicMs());
+      if (left !== null) return left;
+    }
+    return null;
   }
 
   addSpent(account: string, spent: readonly SpentMoney[]): Promise<void> {

@@ -60,6 +60,16 @@ export class Membership {
     return this.others.filter(({ leaseLeftMs }) => leaseLeftMs > 0);
   }
 
+  /** Somebody else is there, or was lately. */
+  get hasOthers(): boolean {
+    return this.others.length > 0;
+  }
+
+  /** This edge takes its limits in slices from now on. */
+  share(): void {
+    this.#isSharing = true;
+  }
+
   /** Whether nobody can have taken over from this edge yet. */
   get holdsLease(): boolean {
     return !this.#isLost && this.#deps.clock.monotonicMs() < this.#leaseUntilMs;

@@ -1,7 +1,9 @@
 import path from "node:path";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
+import type { EdgeConfig } from "../config.ts";
 import { MemoryLimits } from "../limits/limits.memory.ts";
+import { SharedLimits } from "../limits/limits.shared.ts";
 import { scopeIds, spendingOf, spentRequest } from "../limits/scopes.ts";
 import { Membership, NameTaken, type MembershipDeps } from "../membership/membership.ts";
 import type { OnSettled } from "../ports/ledger.ts";
@@ -18,7 +20,7 @@ import { OperatorError } from "./operator-error.ts";
 
 export interface Money {
   readonly store: ClosableStore;
-  readonly limits: MemoryLimits;
+  readonly limits: SharedLimits;
   readonly ledger: JournaledLedger;
   /** Reports come to it, since some are about edges that died. */
   readonly sharedLedger: SharedLedger;
@@ -46,10 +48,13 @@ export async function openMoney(
   let closeJournal = (): Promise<void> => journal.close();
   closers.add(() => closeJournal());
   // After the journal, whose folder only one process can have: a name of the same folder is that of a dead one.
-  const joinedEdges = await joined(loaded, { clock, logger, store });
+  const identity = await edgeIdentityOf(dataDirectory, config.name);
+  const joinedEdges = await joined(config, { clock, logger, store, identity });
   membership = joinedEdges;
 
-  const limits = new MemoryLimits(clock, settings.limitDefaults(config));
+  const own = new MemoryLimits(clock, settings.limitDefaults(config));
+  // Made after the ledger, whose first rows are of requests that no slice was taken for.
+  let limits: SharedLimits | null = null;
   const priceVersion = await store.priceVersion(settings.priceList(config), clock.nowMs());
   const ledger = new JournaledLedger({
     clock,
@@ -59,8 +64,9 @@ export async function openMoney(
     edge: config.name,
     settings: settings.ledgerSettings(config),
     onSettled,
+    onRecorded: (requestIds) => limits?.recorded(requestIds),
     onAdjusted: ({ atMs, nanoUsd, ...spender }) => {
-      limits
+      own
         .addSpent(spender.account, [{ scopes: scopeIds(spender), atMs, nanoUsd: nanoUsd.toString() }])
         .catch((thrown: unknown) => logger.error("a budget missed an adjustment", {}, thrown));
     },
@@ -69,6 +75,7 @@ export async function openMoney(
   closeJournal = async () => {
     await ledger.close();
     await sharedLedger?.close();
+    await limits?.close();
   };
   await ledger.start();
   sharedLedger = new SharedLedger({
@@ -78,21 +85,19 @@ export async function openMoney(
     ledger,
     edge: config.name,
     others: () => joinedEdges.others,
-    reservedNanoUsd: () => 0n,
+    reservedNanoUsd: (requestId) => limits?.reservedNanoUsd(requestId) ?? 0n,
   });
   await sharedLedger.start();
   const nowMs = clock.nowMs();
   for (const [account, spent] of spendingOf(await store.spent(spentRequest(nowMs, null)), nowMs))
-    await limits.addSpent(account, spent);
+    await own.addSpent(account, spent);
+  limits = new SharedLimits({ clock, logger, own, store, identity, membership: joinedEdges, ledger });
+  await limits.start(config.control.lease_ttl);
   return { store, limits, ledger, sharedLedger, membership: joinedEdges, priceVersion };
 }
 
-async function joined(
-  { config, dataDirectory }: LoadedConfig,
-  deps: Pick<MembershipDeps, "clock" | "logger" | "store">,
-): Promise<Membership> {
-  const identity = await edgeIdentityOf(dataDirectory, config.name);
-  const membership = new Membership({ ...deps, identity, leaseTtlMs: config.control.lease_ttl });
+async function joined(config: EdgeConfig, deps: Omit<MembershipDeps, "leaseTtlMs">): Promise<Membership> {
+  const membership = new Membership({ ...deps, leaseTtlMs: config.control.lease_ttl });
   try {
     await membership.join();
   } catch (thrown) {

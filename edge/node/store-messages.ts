@@ -37,6 +37,8 @@ export const STORE_METHODS = [
   "leaveEdge",
   "noteOpenRequests",
   "openRequestIds",
+  "takeSlices",
+  "dropFormerSlices",
   "adopt",
   "settleAbandoned",
 ] as const satisfies readonly (keyof Store)[];

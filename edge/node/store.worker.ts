@@ -73,6 +73,8 @@ export class WorkerStore implements Store {
   readonly leaveEdge: Store["leaveEdge"] = (...args) => this.#ask("leaveEdge", args);
   readonly noteOpenRequests: Store["noteOpenRequests"] = (...args) => this.#ask("noteOpenRequests", args);
   readonly openRequestIds: Store["openRequestIds"] = (...args) => this.#ask("openRequestIds", args);
+  readonly takeSlices: Store["takeSlices"] = (...args) => this.#ask("takeSlices", args);
+  readonly dropFormerSlices: Store["dropFormerSlices"] = (...args) => this.#ask("dropFormerSlices", args);
   readonly adopt: Store["adopt"] = (...args) => this.#ask("adopt", args);
   readonly settleAbandoned: Store["settleAbandoned"] = (...args) => this.#ask("settleAbandoned", args);
 

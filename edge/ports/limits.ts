@@ -53,7 +53,7 @@ export type ReserveDecision =
   | { readonly kind: "granted"; readonly reservationId: string; readonly state: RateLimitState }
   | {
       readonly kind: "refused";
-      readonly code: "rate_limit_exceeded" | "insufficient_quota";
+      readonly code: "rate_limit_exceeded" | "insufficient_quota" | "limits_unavailable";
       /** Names the scope, the limit and its value. */
       readonly message: string;
       /** Null where waiting does not help: it can never fit the limit, or a budget is used up for good. */

@@ -1,4 +1,7 @@
+import type { InStatement } from "@libsql/client";
 import { and, eq, inArray } from "drizzle-orm";
+import { periodStartMs } from "../limits/period.ts";
+import { scopeIds } from "../limits/scopes.ts";
 import type { ForeignReport, OpenRequest } from "../ports/open-request-store.ts";
 import type { UsageBatch } from "../ports/usage-store.ts";
 import { openRequestSchema } from "../usage/journal-entry.ts";
@@ -7,8 +10,10 @@ import { reportedRow } from "../usage/request-account.ts";
 import { databaseOver, type Connection, type Database } from "./database.ts";
 import { databaseNowMs } from "./edge-queries.ts";
 import { edges, openRequests, usage } from "./schema.ts";
+import { periodText } from "./slice-queries.ts";
 import { recordUsage } from "./usage-queries.ts";
 
+const PERIODS = ["day", "month", "total"] as const;
 /** Rows in one statement: the number of a statement's parameters is bounded. */
 const ROWS_AT_ONCE = 100;
 
@@ -57,7 +62,7 @@ export async function adopt(
     database,
     theirs.map((entry) => entry.request_id),
   );
-  const settled: AdoptedRows[] = [];
+  const settled: Settled[] = [];
   const late: UsageBatch["lateReports"][number][] = [];
   const acknowledged: { request_id: string; attempt: number }[] = [];
   for (const entry of theirs) {
@@ -69,7 +74,7 @@ export async function adopt(
       row === undefined || isForeign ? null : adoptedRows(row, { host, ended: entry }, { atMs, withoutReport: false });
     if (rows !== null) {
       open.delete(request_id);
-      settled.push(rows);
+      settled.push({ rows, edge: entry.edge, reservedNanoUsd: row?.reservedNanoUsd ?? "0" });
       acknowledged.push({ request_id, attempt });
       continue;
     }
@@ -102,30 +107,52 @@ export async function adopt(
 /** Runs in a transaction. */
 export async function settleAbandoned(connection: Connection, waitMs: number, atMs: number): Promise<number> {
   const database = databaseOver(connection);
-  const settled: AdoptedRows[] = [];
+  const settled: Settled[] = [];
   for (const { name, deadForMs } of await deadEdges(database)) {
     const rows = await database.select().from(openRequests).where(eq(openRequests.edge, name));
     for (const row of rows) {
       const adopted = adoptedRows(openRequestOf(row), null, { atMs, withoutReport: deadForMs >= waitMs });
-      if (adopted !== null) settled.push(adopted);
+      if (adopted !== null) settled.push({ rows: adopted, edge: name, reservedNanoUsd: row.reservedNanoUsd });
     }
   }
   await settleRows(connection, settled);
   return settled.length;
 }
 
-async function settleRows(connection: Connection, settled: readonly AdoptedRows[]): Promise<void> {
+interface Settled {
+  readonly rows: AdoptedRows;
+  readonly edge: string;
+  readonly reservedNanoUsd: string;
+}
+
+async function settleRows(connection: Connection, settled: readonly Settled[]): Promise<void> {
   if (settled.length === 0) return;
   await recordUsage(connection, {
-    usage: settled.map((rows) => rows.usage),
-    attempts: settled.flatMap((rows) => rows.attempts),
+    usage: settled.map(({ rows }) => rows.usage),
+    attempts: settled.flatMap(({ rows }) => rows.attempts),
     counters: [],
     lateReports: [],
   });
-  const ids = settled.map((rows) => rows.usage.requestId);
+  const releases = settled.flatMap(releaseReserved);
+  if (releases.length > 0) await connection.batch(releases);
+  const ids = settled.map(({ rows }) => rows.usage.requestId);
   for (const part of slices(ids)) {
     await databaseOver(connection).delete(openRequests).where(inArray(openRequests.requestId, part));
   }
+}
+
+/** What the dead edge held for a request is spent by now, or free. */
+function releaseReserved({ rows, edge, reservedNanoUsd }: Settled): InStatement[] {
+  if (reservedNanoUsd === "0") return [];
+  const { usage: row } = rows;
+  return scopeIds(row).flatMap((scope) =>
+    PERIODS.map((period) => ({
+      sql:
+        "update budget_slices set held_nano_usd = max(0, held_nano_usd - ?) " +
+        "where scope = ? and period = ? and edge = ?",
+      args: [BigInt(reservedNanoUsd), scope, periodText(period, periodStartMs(period, row.atMs)), edge],
+    })),
+  );
 }
 
 async function deadEdges(database: Database): Promise<{ name: string; deadForMs: number }[]> {

@@ -1,4 +1,4 @@
-import { eq, lt, sql } from "drizzle-orm";
+import { eq, inArray, lt, sql } from "drizzle-orm";
 import {
   DEAD_EDGE_KEPT_MS,
   nameIsFree,
@@ -7,7 +7,8 @@ import {
   type PlacementLease,
 } from "../membership/edge-lease.ts";
 import type { EdgeIdentity, EdgeMember, JoinAnswer, RenewAnswer } from "../ports/edge-store.ts";
-import type { Database } from "./database.ts";
+import { databaseOver, type Connection, type Database } from "./database.ts";
+import { formerOf, setAsideFormer } from "./slice-queries.ts";
 import { budgetSlices, edgeLeases, edges, openRequests } from "./schema.ts";
 
 type EdgeRow = typeof edges.$inferSelect;
@@ -26,7 +27,8 @@ export async function listEdges(database: Database): Promise<EdgeMember[]> {
 }
 
 /** Runs in a transaction. */
-export async function joinEdge(database: Database, edge: EdgeIdentity, ttlMs: number): Promise<JoinAnswer> {
+export async function joinEdge(connection: Connection, edge: EdgeIdentity, ttlMs: number): Promise<JoinAnswer> {
+  const database = databaseOver(connection);
   const nowMs = await databaseNowMs(database);
   const rows = await forgetLongDead(database, nowMs);
   const known = rows.find(({ name }) => name === edge.name);
@@ -34,6 +36,7 @@ export async function joinEdge(database: Database, edge: EdgeIdentity, ttlMs: nu
   if (lease !== null && !nameIsFree(lease, edge.home, nowMs)) {
     return { kind: "taken", freeInMs: lease.expiresAtMs - nowMs };
   }
+  if (known !== undefined) await setAsideFormer(connection, edge.name);
   const others = rows.filter(({ name }) => name !== edge.name);
   const row: EdgeRow = {
     ...edge,
@@ -77,15 +80,15 @@ export async function renewEdge(
 export async function leaveEdge(database: Database, { name, run }: EdgeIdentity): Promise<void> {
   const [known] = await database.select().from(edges).where(eq(edges.name, name));
   if (known === undefined || known.run !== run) return;
-  await database.delete(budgetSlices).where(eq(budgetSlices.edge, name));
   const [open] = await database.select().from(openRequests).where(eq(openRequests.edge, name)).limit(1);
-  // Machines have not told of all its requests: the others hear of them in its stead.
-  if (open === undefined) await database.delete(edges).where(eq(edges.name, name));
-  else
-    await database
-      .update(edges)
-      .set({ expiresAt: await databaseNowMs(database) })
-      .where(eq(edges.name, name));
+  if (open === undefined) {
+    await database.delete(budgetSlices).where(inArray(budgetSlices.edge, [name, formerOf(name)]));
+    await database.delete(edges).where(eq(edges.name, name));
+    return;
+  }
+  // Machines have not told of all its requests: the others hear of them in its stead, and their money stays held.
+  const expiresAt = await databaseNowMs(database);
+  await database.update(edges).set({ expiresAt }).where(eq(edges.name, name));
 }
 
 async function renewPlacement(
@@ -110,7 +113,8 @@ async function forgetLongDead(database: Database, nowMs: number): Promise<EdgeRo
   const rows = await database.select().from(edges);
   const deadline = nowMs - DEAD_EDGE_KEPT_MS;
   const gone = rows.filter(({ expiresAt }) => expiresAt < deadline);
-  for (const { name } of gone) await database.delete(budgetSlices).where(eq(budgetSlices.edge, name));
+  const names = gone.flatMap(({ name }) => [name, formerOf(name)]);
+  if (gone.length > 0) await database.delete(budgetSlices).where(inArray(budgetSlices.edge, names));
   if (gone.length > 0) await database.delete(edges).where(lt(edges.expiresAt, deadline));
   return rows.filter(({ expiresAt }) => expiresAt >= deadline);
 }

@@ -1,4 +1,5 @@
 import type { Client, Transaction } from "@libsql/client";
+import { eq } from "drizzle-orm";
 import type { Clock } from "../../shared/time/clock.ts";
 import type {
   AnswerBounds,
@@ -20,6 +21,7 @@ import type {
   ProjectRecord,
 } from "../ports/key-store.ts";
 import type { ForeignReport, OpenRequest, OpenRequestStore } from "../ports/open-request-store.ts";
+import type { SliceAnswer, SliceRequest, SliceStore } from "../ports/slice-store.ts";
 import type {
   ProofRequest,
   ProofSnapshot,
@@ -43,6 +45,8 @@ import * as keyQueries from "./key-queries.ts";
 import { proofSnapshot, storedRequests } from "./proof-queries.ts";
 import * as rollupQueries from "./rollup-queries.ts";
 import * as scopeQueries from "./scope-queries.ts";
+import { budgetSlices } from "./schema.ts";
+import { formerOf, takeSlices } from "./slice-queries.ts";
 import * as usageQueries from "./usage-queries.ts";
 
 /** Everything that the edge and its commands keep in one database. */
@@ -52,7 +56,8 @@ export type Store = KeyStore &
   RollupStore &
   EdgeStore &
   OpenRequestStore &
-  AnswerStore;
+  AnswerStore &
+  SliceStore;
 
 export interface LibsqlStoreOptions {
   readonly clock: Clock;
@@ -178,7 +183,7 @@ export class LibsqlStore implements Store {
   }
 
   joinEdge(edge: EdgeIdentity, ttlMs: number): Promise<JoinAnswer> {
-    return this.#transaction("write", (database) => edgeQueries.joinEdge(database, edge, ttlMs));
+    return this.#transaction("write", (_, connection) => edgeQueries.joinEdge(connection, edge, ttlMs));
   }
 
   edges(): Promise<readonly EdgeMember[]> {
@@ -191,6 +196,16 @@ export class LibsqlStore implements Store {
 
   leaveEdge(edge: EdgeIdentity): Promise<void> {
     return this.#transaction("write", (database) => edgeQueries.leaveEdge(database, edge));
+  }
+
+  takeSlices(request: SliceRequest): Promise<SliceAnswer> {
+    return this.#transaction("write", (_, connection) => takeSlices(connection, request));
+  }
+
+  dropFormerSlices(edge: string): Promise<void> {
+    return this.#transaction("write", async (database) => {
+      await database.delete(budgetSlices).where(eq(budgetSlices.edge, formerOf(edge)));
+    });
   }
 
   noteOpenRequests(edge: string, open: readonly OpenRequest[], closed: readonly string[]): Promise<void> {

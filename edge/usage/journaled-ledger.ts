@@ -47,6 +47,8 @@ export interface JournaledLedgerDeps {
    * answer: what a machine's report changes is an adjustment from the first time on.
    */
   readonly ownCountsAreCharged?: boolean;
+  /** The rows of these requests are in the database. */
+  readonly onRecorded?: (requestIds: readonly string[]) => void;
 }
 
 export interface AdjustedSpending {
@@ -92,7 +94,12 @@ export class JournaledLedger implements Ledger {
     this.#writer = new UsageWriter({
       clock: deps.clock,
       logger: deps.logger,
-      store: deps.store,
+      store: {
+        async record(batch) {
+          await deps.store.record(batch);
+          deps.onRecorded?.(batch.usage.map(({ requestId }) => requestId));
+        },
+      },
       book: this.#book,
       batchSize: deps.settings.batchSize,
       readSpilled: () => this.#readSpilled(),
@@ -210,11 +217,19 @@ export class JournaledLedger implements Ledger {
     const open = this.#book.unfinal();
     if (open.length === 0) return;
     const { usageRows } = await this.#deps.store.requests(open);
-    for (const { requestId } of usageRows) this.#book.drop(requestId);
+    for (const { requestId } of usageRows) {
+      this.#book.drop(requestId);
+      this.#former.delete(requestId);
+    }
     if (usageRows.length > 0)
       this.#deps.logger.warn("requests that were open here were settled by another edge", {
         requests: usageRows.length,
       });
+  }
+
+  /** Whether requests of a former run may still be written. */
+  get hasFormer(): boolean {
+    return this.#orphans.size + this.#former.size > 0;
   }
 
   /** Requests whose rows are not in the database yet: what another edge would have to settle if this one died. */

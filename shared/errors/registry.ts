@@ -232,6 +232,12 @@ export const ERRORS = {
     "Keys cannot be checked at the moment.",
     "The key store is away; keys seen lately go on working.",
   ),
+  limits_unavailable: passing(
+    503,
+    "server_error",
+    "What is left of a limit cannot be told at the moment.",
+    "Edges share budgets through their database, and it is away or another edge has not answered yet.",
+  ),
   usage_journal_full: passing(
     503,
     "server_error",

@@ -5,14 +5,16 @@ import { keptLogger } from "../support/silent-logger.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
 import { HranaServer } from "../support/hrana-server.ts";
 import { edgeStoreContract } from "./edge-store.contract.ts";
+import { sliceStoreContract } from "./slice-store.contract.ts";
 import { storeContract, type StoreCase } from "./store.contract.ts";
 
-function bothContracts(adapter: StoreCase): void {
+function allContracts(adapter: StoreCase): void {
   storeContract(adapter);
   edgeStoreContract(adapter);
+  sliceStoreContract(adapter);
 }
 
-bothContracts({
+allContracts({
   name: "a server over HTTP",
   create: async () => {
     const { folder, remove } = temporaryFolder();
@@ -34,7 +36,7 @@ for (const [name, open] of [
   ["a file in this thread", openCommandStore],
   ["a file in a thread of its own", openStore],
 ] as const) {
-  bothContracts({
+  allContracts({
     name,
     create: async () => {
       const { folder, remove } = temporaryFolder();

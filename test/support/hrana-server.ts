@@ -54,7 +54,9 @@ const pipelineSchema = z.object({ baton: z.string().nullish(), requests: z.array
 
 /** One Hrana stream: a database connection with its stored texts, and the transaction that BEGIN opened on it. */
 interface Stream {
-  readonly client: Client;
+  client: Client;
+  /** A connection that met a lock once keeps a statement open and cannot commit any more. */
+  readonly connect: () => Client;
   readonly texts: Map<number, string>;
   transaction: Transaction | null;
   /** Real servers drop a stream of which nothing is heard, since its client may have died inside a transaction. */
@@ -62,6 +64,7 @@ interface Stream {
 }
 
 const STREAM_IDLE_MS = 3_000;
+const LOCK_WAIT_MS = 5_000;
 
 /**
  * A libSQL server for tests: Hrana 2 over HTTP with JSON (`/v2/pipeline`), on loopback, in front of a database file.
@@ -122,10 +125,12 @@ async function pipeline(
   file: string,
 ): Promise<unknown> {
   const given = request.baton ?? null;
+  const connect = (): Client => createClient({ url: `file:${file}`, intMode: "bigint", timeout: 1 });
   const stream: Stream | undefined =
     given === null
       ? {
-          client: createClient({ url: `file:${file}`, intMode: "bigint", timeout: 5_000 }),
+          client: connect(),
+          connect,
           texts: new Map(),
           transaction: null,
           expiry: undefined,
@@ -229,16 +234,34 @@ async function execute(statement: Statement, stream: Stream): Promise<object> {
 async function run(statement: { sql: string; args: InArgs }, stream: Stream): Promise<ResultSet | null> {
   const word = /^\s*(BEGIN(?:\s+\w+)?|COMMIT|ROLLBACK)\b/i.exec(statement.sql)?.[1]?.toUpperCase() ?? "";
   if (word.startsWith("BEGIN")) {
-    stream.transaction = await stream.client.transaction(word.endsWith("IMMEDIATE") ? "write" : "deferred");
+    stream.transaction = await whenFree(stream, () =>
+      stream.client.transaction(word.endsWith("IMMEDIATE") ? "write" : "deferred"),
+    );
     return null;
   }
-  if (word === "") return (stream.transaction ?? stream.client).execute(statement);
+  if (word === "") return whenFree(stream, () => (stream.transaction ?? stream.client).execute(statement));
   const ending = stream.transaction;
   stream.transaction = null;
   if (ending === null) throw new Error(`${word}: no transaction is active`);
   await (word === "COMMIT" ? ending.commit() : ending.rollback());
   ending.close();
   return null;
+}
+
+/** The driver waits for a lock with the whole event loop, and whoever holds it may be another stream of this server. */
+async function whenFree<Result>(stream: Stream, work: () => Promise<Result>): Promise<Result> {
+  const giveUpAtMs = Date.now() + LOCK_WAIT_MS;
+  for (;;) {
+    try {
+      return await work();
+    } catch (thrown) {
+      if (!errorOf(thrown).code.startsWith("SQLITE_BUSY") || Date.now() >= giveUpAtMs) throw thrown;
+      if (stream.transaction !== null) throw thrown;
+      stream.client.close();
+      stream.client = stream.connect();
+    }
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
 }
 
 function hranaResult(result: ResultSet | null): object {
