@@ -127,13 +127,11 @@ describe("hedging", () => {
       endpoints: machines.map(({ url }, place) => ({ id: `e${place}`, url, models: ["big"], slots: 8 })),
       router: { default_profile: "quick", profiles: { quick: { hedging: true, affinity: false } } },
     });
-    // One hedge is earned in fifty requests, and how soon streams begin is learnt from twenty.
-    for (let call = 0; call < 60; call++)
+    // How soon streams begin is learnt from these, too few to have earned a hedge.
+    for (let call = 0; call < 30; call++)
       await (await edge.post("/chat/completions", question("big", { stream: true }))).text();
-    const isSpent = machines.reduce((sum, { seen }) => sum + seen.length, 0) > 60;
-    // A stream that this computer held up has had it: another is earned by answers that are never hedged.
-    for (let call = 0, more = isSpent ? 60 : 0; call < more; call++)
-      await (await edge.post("/chat/completions", question("big"))).text();
+    // One is earned in fifty requests, and whole answers spend none.
+    for (let call = 0; call < 55; call++) await (await edge.post("/chat/completions", question("big"))).text();
     const stuck: SeenRequest[] = [];
     const first: Script = (request, response) => {
       if (stuck.length === 0) stuck.push(request);
@@ -174,6 +172,45 @@ describe("a prompt that no replica can hold", () => {
     expect(error.message).toContain("100");
     expect(error.message).toContain("200");
     expect(one.seen).toEqual([]);
+  });
+});
+
+describe("endpoints of one pool", () => {
+  it("share by weight under one name, whatever each calls the model, and a lower tier has what the higher cannot take", async () => {
+    const held: (() => void)[] = [];
+    const hold: Script = (request, response) => held.push(() => answerOfFive(request, response));
+    const machines = await Promise.all([machine(hold), machine(hold), machine(hold)]);
+    const one = (place: number) => ({ url: machines[place]?.url ?? "", pool: "public", slots: 6 });
+    const edge = await edgeWith({
+      endpoints: [
+        { id: "heavy", ...one(0), models: ["its-own-name"], weight: 3 },
+        { id: "light", ...one(1), models: ["another-name"] },
+        { id: "spare", ...one(2), models: ["third-name"], priority: 1 },
+      ],
+      models: [{ name: "public", aliases: ["latest"] }],
+      router: { admission: { bands: [{ name: "default", saturation_ceiling: 2 }] } },
+    });
+    const seen = () => machines.map((each) => each.seen.length);
+    const calls: Promise<Response>[] = [];
+    const askUntil = async (count: number): Promise<void> => {
+      while (calls.length < count) {
+        calls.push(edge.post("/chat/completions", question(calls.length % 2 === 0 ? "public" : "latest")));
+        await until("a machine has it", () => Promise.resolve(held.length === calls.length));
+      }
+    };
+    await askUntil(8);
+    expect(seen()).toEqual([6, 2, 0]);
+    await askUntil(12);
+    expect(seen()).toEqual([6, 6, 0]);
+    await askUntil(14);
+    expect(seen()).toEqual([6, 6, 2]);
+    expect(machines.map((each) => JSON.parse(each.seen[0]?.body ?? "").model)).toEqual([
+      "its-own-name",
+      "another-name",
+      "third-name",
+    ]);
+    for (const answer of held) answer();
+    for (const call of calls) expect((await call).status).toBe(200);
   });
 });
 
