@@ -91,3 +91,25 @@ describe("the breaker of a machine", () => {
     await edge.idle();
   });
 });
+
+describe("a machine that takes requests and never answers", () => {
+  it("costs a handful of callers their time, then nobody (C111)", async () => {
+    const [silent, good] = [await machine(), await machine()];
+    silent.script = () => undefined;
+    const edge = await edgeFor([silent, good], {
+      failure_threshold: 3,
+      timeouts: { response_header: "400ms", generation: "400ms" },
+    });
+    const statuses: number[] = [];
+    for (let call = 0; call < 40; call++) {
+      const answer = await edge.post("/chat/completions", question);
+      statuses.push(answer.status);
+      await answer.text();
+    }
+    expect(statuses.filter((status) => status === 504)).toHaveLength(3);
+    expect(statuses.filter((status) => status === 200)).toHaveLength(37);
+    expect(silent.seen).toHaveLength(3);
+    expect(await edge.metric('steerage_breakers{replica="e1/m",state="open"}')).toBe(1);
+    await edge.idle();
+  });
+});
