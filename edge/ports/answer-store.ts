@@ -47,6 +47,6 @@ export interface AnswerStore {
   /** Ends a claim of this holder without an answer: the next request with this key is a new one. */
   dropClaim(key: AnswerKey & { readonly holder: string }): Promise<void>;
   renewClaims(holder: string, leaseMs: number): Promise<void>;
-  /** Deletes what is over; answers how many. */
-  forgetAnswers(): Promise<number>;
+  /** Deletes what is over. */
+  forgetAnswers(): Promise<void>;
 }

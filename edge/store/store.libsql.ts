@@ -1,4 +1,4 @@
-import type { Client, Transaction } from "@libsql/client";
+import type { Client, InStatement, Transaction } from "@libsql/client";
 import { eq } from "drizzle-orm";
 import type { Clock } from "../../shared/time/clock.ts";
 import type {
@@ -225,7 +225,9 @@ export class LibsqlStore implements Store {
   }
 
   claimAnswer(claim: AnswerClaim, bounds: Pick<AnswerBounds, "maxKeys">): Promise<ClaimDecision> {
-    return this.#transaction("write", (database) => answerQueries.claimAnswer(database, claim, bounds));
+    return this.#repeat("write", async (client) =>
+      answerQueries.claimDecision(await client.batch(answerQueries.claimStatements(claim, bounds), "write"), claim),
+    );
   }
 
   keepAnswer(
@@ -233,19 +235,19 @@ export class LibsqlStore implements Store {
     answer: KeptAnswer,
     term: Pick<AnswerBounds, "maxBytes"> & { readonly keepMs: number },
   ): Promise<void> {
-    return this.#transaction("write", (database) => answerQueries.keepAnswer(database, key, answer, term));
+    return this.#execute(answerQueries.keepStatement(key, answer, term));
   }
 
   dropClaim(key: AnswerKey & { readonly holder: string }): Promise<void> {
-    return this.#transaction("write", (database) => answerQueries.dropClaim(database, key));
+    return this.#execute(answerQueries.dropStatement(key));
   }
 
   renewClaims(holder: string, leaseMs: number): Promise<void> {
-    return this.#transaction("write", (database) => answerQueries.renewClaims(database, holder, leaseMs));
+    return this.#execute(answerQueries.renewStatement(holder, leaseMs));
   }
 
-  forgetAnswers(): Promise<number> {
-    return this.#transaction("write", (database) => answerQueries.forgetAnswers(database));
+  forgetAnswers(): Promise<void> {
+    return this.#execute(answerQueries.forgetStatement);
   }
 
   /** Waits for what runs and closes the connection. */
@@ -253,6 +255,10 @@ export class LibsqlStore implements Store {
     this.#closed = true;
     await this.#turn;
     await this.#drop();
+  }
+
+  #execute(statement: InStatement): Promise<void> {
+    return this.#repeat("write", async (client) => void (await client.execute(statement)));
   }
 
   #read<Result>(query: (database: Database) => Promise<Result>): Promise<Result> {

@@ -367,7 +367,7 @@ export function storeContract({ name, create }: StoreCase): void {
         ]);
         const holder = `h${decisions.findIndex(({ kind }) => kind === "claimed")}`;
         await store.keepAnswer({ ...key, holder: "another" }, answer, term);
-        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "running" });
+        expect(await store.claimAnswer({ ...claim, requestId: "r2" }, bounds)).toEqual({ kind: "running" });
         await store.keepAnswer({ ...key, holder }, answer, term);
         expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "kept", answer });
         expect(await store.claimAnswer({ ...claim, fingerprint: "f2" }, bounds)).toEqual({ kind: "different" });
@@ -375,17 +375,23 @@ export function storeContract({ name, create }: StoreCase): void {
       });
 
       it("are free again when their claim was dropped, or not renewed by a process that died", async () => {
+        const next = { ...claim, requestId: "r2" };
         await store.claimAnswer(claim, bounds);
         await store.dropClaim({ ...key, holder: "another" });
-        expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "running" });
+        expect(await store.claimAnswer(next, bounds)).toEqual({ kind: "running" });
         await store.dropClaim({ ...key, holder: "h1" });
+        expect(await store.claimAnswer(next, bounds)).toEqual({ kind: "claimed" });
+        await store.renewClaims("h1", -1);
+        const other = { ...claim, holder: "h2", fingerprint: "f2" };
+        expect(await store.claimAnswer(other, bounds)).toEqual({ kind: "claimed" });
+        await store.renewClaims("h1", -1);
+        expect(await store.claimAnswer({ ...next, fingerprint: "f2" }, bounds)).toEqual({ kind: "running" });
+      });
+
+      it("know a claim again whose answer got lost on its way", async () => {
+        await store.claimAnswer(claim, bounds);
         expect(await store.claimAnswer(claim, bounds)).toEqual({ kind: "claimed" });
-        await store.renewClaims("h1", -1);
-        expect(await store.claimAnswer({ ...claim, holder: "h2", fingerprint: "f2" }, bounds)).toEqual({
-          kind: "claimed",
-        });
-        await store.renewClaims("h1", -1);
-        expect(await store.claimAnswer({ ...claim, fingerprint: "f2" }, bounds)).toEqual({ kind: "running" });
+        expect(await store.claimAnswer({ ...claim, requestId: "r2" }, bounds)).toEqual({ kind: "running" });
       });
 
       it("are bounded in number and in bytes, and forgotten when their time is over", async () => {
@@ -397,10 +403,16 @@ export function storeContract({ name, create }: StoreCase): void {
         expect(await store.claimAnswer(other, bounds)).toMatchObject({ kind: "kept", answer: { body: null } });
         const third = { ...claim, keySha256: "c".repeat(64) };
         expect(await store.claimAnswer(third, bounds)).toEqual({ kind: "full" });
-        expect(await store.forgetAnswers()).toBe(0);
-        await store.claimAnswer({ ...claim, project: "p2" }, bounds);
-        await store.keepAnswer({ ...key, project: "p2", holder: "h1" }, answer, { ...term, keepMs: -1 });
-        expect(await store.forgetAnswers()).toBe(1);
+        await store.forgetAnswers();
+        expect(await store.claimAnswer(third, bounds)).toEqual({ kind: "full" });
+        await store.renewClaims("h1", 60_000);
+        expect(await store.claimAnswer(claim, bounds)).toMatchObject({ kind: "kept" });
+        const second = { ...claim, project: "p2" };
+        await store.claimAnswer(second, { maxKeys: 1 });
+        await store.keepAnswer({ ...second, holder: "h1" }, answer, { ...term, keepMs: -1 });
+        expect(await store.claimAnswer({ ...third, project: "p2" }, { maxKeys: 1 })).toEqual({ kind: "full" });
+        await store.forgetAnswers();
+        expect(await store.claimAnswer({ ...third, project: "p2" }, { maxKeys: 1 })).toEqual({ kind: "claimed" });
       });
     });
 

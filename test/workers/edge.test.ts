@@ -71,6 +71,28 @@ describe("the edge inside workerd", () => {
     expect(endpoint.seen[0]?.headers.authorization).toBeUndefined();
   });
 
+  it("answers a repetition with the first answer, also while that is being made, and bills it once", async () => {
+    const ask = () => edge.request(CHAT, { body: question, headers: { "idempotency-key": "once" } });
+    const answers = await Promise.all([ask(), ask(), ask()]);
+    answers.push(await ask());
+    const texts = await Promise.all(answers.map((answer) => answer.text()));
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    expect([new Set(texts).size, endpoint.seen.length]).toEqual([1, 1]);
+    expect(answers.filter(({ headers }) => headers.get("idempotent-replayed") === "true")).toHaveLength(3);
+    const ids = new Set(answers.map(({ headers }) => headers.get("x-request-id")));
+    expect(ids.size).toBe(1);
+    const rows = async (): Promise<number> => (await edge.rows()).filter(({ requestId }) => ids.has(requestId)).length;
+    await until("its row is stored", async () => (await rows()) === 1);
+    const other = await edge.request(CHAT, { body: { ...question, seed: 1 }, headers: { "idempotency-key": "once" } });
+    expect([other.status, (await errorBodyOf(other)).code]).toEqual([422, "idempotency_key_reused"]);
+  });
+
+  it("tells a key what it has left", async () => {
+    const key = await edge.request("/v1/key");
+    expect([key.status, key.headers.get("x-ratelimit-limit-requests")]).toEqual([200, "600"]);
+    expect(await key.json()).toMatchObject({ object: "key", project: "test", scopes: [{ scope: "key" }, {}, {}] });
+  });
+
   it("refuses a wrong key with 401 before anything else", async () => {
     const response = await edge.request(CHAT, { body: question, key: `${edge.key.slice(0, -1)}_` });
     expect(response.status).toBe(401);

@@ -56,9 +56,7 @@ class FakeAnswers implements AnswerStore {
     this.renewed += 1;
   }
 
-  async forgetAnswers(): Promise<number> {
-    return 0;
-  }
+  async forgetAnswers(): Promise<void> {}
 
   #check(): void {
     if (this.isAway) throw new Error("away");
