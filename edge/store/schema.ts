@@ -261,5 +261,7 @@ export const firstAnswers = sqliteTable(
   (table) => [
     primaryKey({ columns: [table.project, table.keySha256] }),
     index("first_answers_expires_at").on(table.expiresAt),
+    // Adds up and counts without reading the bodies.
+    index("first_answers_bytes").on(table.project, table.bytes),
   ],
 );

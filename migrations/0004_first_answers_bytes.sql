@@ -1,0 +1,1 @@
+CREATE INDEX `first_answers_bytes` ON `first_answers` (`project`,`bytes`);
