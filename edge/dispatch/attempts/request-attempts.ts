@@ -1,15 +1,11 @@
-import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { Pressure } from "../../ports/coordinator.ts";
-import { refusalOf } from "../relay/refusal.ts";
+import { isCallersFault } from "../relay/refusal.ts";
 import type { Ending, MadeAttempt } from "./made-attempt.ts";
 import { ModelAttempts, type ModelEnding } from "./model-attempts.ts";
 import type { ChainLink, ModelChain } from "./model-chain.ts";
 import { PoolWait } from "./pool-wait.ts";
 import type { RunContext } from "./run-context.ts";
 import type { SentAttempt } from "./sent-attempt.ts";
-
-/** What is told where a model has no machine now, and what may answer in its stead could not either. */
-const NO_MACHINE_RETRY_AFTER_SECONDS = 10;
 
 export type RequestAttemptsOptions = Pick<RunContext, "deps" | "retries" | "hedges" | "request" | "answer" | "open">;
 
@@ -61,30 +57,36 @@ export class RequestAttempts {
     let told: ModelEnding | null = null;
     for (const [place, link] of chain.entries()) {
       const later = chain.slice(place + 1);
-      const ending = await this.#with(link, later);
-      // Of models that never got as far as a machine, the first one's reason is the one to tell.
-      const saysMore: boolean = told === null || ending.outcome !== "shed";
-      if (saysMore) told = ending;
-      if (!ending.elsewhere) return ending;
-      const [next] = later;
-      if (next !== undefined)
-        this.#context.deps.logger.info("another model is asked in its stead", {
-          request_id: this.#context.request.requestId,
-          model: link.model.id,
-          fallback: next.model.id,
-        });
+      // With nothing ready and somebody else to ask, nobody waits for a machine to appear.
+      const isSkipped = link.model.readyReplicas === 0 && later.some(({ model }) => model.readyReplicas > 0);
+      if (!isSkipped) {
+        const ending: ModelEnding = await new ModelAttempts(this.#context, link).untilAnswered();
+        if (!ending.elsewhere) return ending;
+        if (told === null || says(ending) > says(told) || says(ending) === MACHINE_SPOKE) told = ending;
+      }
+      this.#logNext(link, later[0]);
     }
-    if (told === null) throw new Error("a chain has at least one model");
+    if (told === null) throw new Error("of the models that could be asked, none was");
     return told;
   }
 
-  #with(link: ChainLink, later: readonly ChainLink[]): Promise<ModelEnding> | ModelEnding {
-    // With nothing ready and somebody else to ask, nobody waits for a machine to appear.
-    if (link.model.readyReplicas === 0 && later.some(({ model }) => model.readyReplicas > 0)) {
-      const retryAfterSeconds = NO_MACHINE_RETRY_AFTER_SECONDS;
-      const refusal = refusalOf(new ApiError("no_replica_available", { retryAfterSeconds }));
-      return { outcome: "shed", refusal, elsewhere: true };
-    }
-    return new ModelAttempts(this.#context, link).untilAnswered();
+  #logNext({ model }: ChainLink, next: ChainLink | undefined): void {
+    if (next === undefined) return;
+    this.#context.deps.logger.info("another model is asked in its stead", {
+      request_id: this.#context.request.requestId,
+      model: model.id,
+      fallback: next.model.id,
+    });
   }
+}
+
+const MACHINE_SPOKE = 2;
+
+/**
+ * Which of several reasons is told: that of the last machine that was tried, else the first queue's, which may let the
+ * request in another time, else the first model's for which it is too long.
+ */
+function says({ outcome, refusal }: ModelEnding): number {
+  if (outcome === "shed") return 1;
+  return refusal !== null && isCallersFault(refusal) ? 0 : MACHINE_SPOKE;
 }

@@ -3,6 +3,7 @@ import { errorOf, manualBench, replica, type DispatchBenchOptions } from "../../
 import { inferenceRequest, RecordingWriter, servedModel } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk } from "../../../support/scripted-exchange.ts";
 import { waitFor } from "../../../support/scripted-upstream.ts";
+import { DEFAULT_BAND } from "../../../../edge/admission/settings.ts";
 import { costBoundNanoUsd } from "../../../../edge/dispatch/outgoing/bounds.ts";
 import type { ServedModel } from "../../../../edge/ports/fleet.ts";
 
@@ -125,6 +126,26 @@ describe("a model with fallbacks (C119)", () => {
     await done;
     expect(errorOf(writer).code).toBe("upstream_unreachable");
     expect(tried.ledger.settled).toMatchObject([{ outcome: "failed", backend: "cpu" }]);
+  });
+
+  it("tells the computed wait of a stand-in's full queue rather than that it is too long for the model asked for", async () => {
+    const full = [replica("hpc/spare", { slots: 1, contextLength: 8_192 })];
+    const { askFor, exchange, ledger } = await bench({
+      models: [{ ...first, fallbacks: ["spare"] }, spare],
+      otherPools: { spare: full },
+      admission: {
+        bands: [{ ...DEFAULT_BAND, name: "default", queueCapacityRequests: 1 }],
+      },
+    });
+    const long = { messages: [{ role: "user", content: "word ".repeat(5_000) }] };
+    askFor(long);
+    await exchange(0);
+    askFor(long);
+    const { writer, done } = askFor(long);
+    await done;
+    expect([writer.status, errorOf(writer).code]).toEqual([429, "queue_full"]);
+    expect(Number(writer.headers["retry-after"])).toBeGreaterThanOrEqual(1);
+    expect(ledger.shedRequests).toMatchObject([{ model: "m" }]);
   });
 
   it("stays where it is for the caller's own fault, and once the client has something of an answer", async () => {
