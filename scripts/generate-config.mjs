@@ -52,6 +52,11 @@ models:
   \`fleet.json\` is a cache of what hosts reported last, so that models are known by name after a restart; it may be deleted.
 - Usage lines are handed to the operating system at the end of the turn in which they arise and made durable (fsync) by the flush, so a
   crash of the process loses nothing and a power cut at most \`auth.flush_interval\`.
+- Several edges may share one database (\`auth.store\`), each with its own \`name\` and \`data\`. They take limits in slices that are smaller near
+  the limit. **Money** is never overspent by all of them together, also when edges die: what a killed edge held stays counted until its
+  requests are settled, it starts again with its \`data\`, or a day has passed. **Requests and tokens** per minute exceed what one edge would let in by at
+  most an eighth of the limit and one request for each edge; an edge that is cut off from the database goes on with its N-th part of each rate,
+  which the others do not know of, and with no more money than it holds. What a dead edge held of rates is free within a minute.
 - A prompt token costs \`prompt_per_1k\` nano-dollars: micro-dollars per 1,000 tokens are nano-dollars per token, and sums never round.
 `;
 

@@ -1,6 +1,7 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createHash, generateKeyPairSync } from "node:crypto";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
@@ -17,6 +18,7 @@ const TOKEN = "database-token";
 export type EdgeName = "a" | "b";
 
 const createdSchema = z.object({ key: z.string(), id: z.string() });
+const keysSchema = z.object({ keys: z.array(z.looseObject({})) });
 const enrolledSchema = z.object({ token: z.string() });
 
 export interface EdgePairOptions {
@@ -131,6 +133,35 @@ export class EdgePair {
     } finally {
       client.close();
     }
+  }
+
+  /** Puts a new signing key before the one that an edge has, as an operator does. */
+  rotateSigningKey(name: EdgeName): void {
+    const file = path.join(this.folder, name, "keys/edge-signing.json");
+    const { keys } = keysSchema.parse(JSON.parse(readFileSync(file, "utf8")));
+    const jwk = generateKeyPairSync("ed25519").privateKey.export({ format: "jwk" });
+    const kid = createHash("sha256")
+      .update(JSON.stringify({ crv: jwk.crv, kty: jwk.kty, x: jwk.x }))
+      .digest("base64url");
+    writeFileSync(file, JSON.stringify({ keys: [{ ...jwk, kid }, ...keys] }), { mode: 0o600 });
+  }
+
+  /** Starts a third edge under the name of one that runs, with a data directory of its own, and waits for its end. */
+  async startAs(name: EdgeName): Promise<{ readonly code: number | null; readonly stderr: string }> {
+    const file = path.join(this.folder, "third.yaml");
+    const free = { listen: "127.0.0.1:0", admin_listen: "127.0.0.1:0", data: path.join(this.folder, "third") };
+    const document: unknown = JSON.parse(readFileSync(this.#config(name), "utf8"));
+    this.#write("third.yaml", { ...Object(document), ...free });
+    const child = spawn(process.execPath, [EDGE, "serve", "--config", file], {
+      stdio: ["ignore", "ignore", "pipe"],
+      env: this.#environment(),
+    });
+    let stderr = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => (stderr += text));
+    const limit = setTimeout(() => child.kill("SIGKILL"), 20_000);
+    await once(child, "close");
+    clearTimeout(limit);
+    return { code: child.exitCode, stderr };
   }
 
   async end(name: EdgeName | "host", signal: NodeJS.Signals): Promise<void> {
