@@ -197,6 +197,20 @@ describe("the operator's commands", () => {
       );
     });
 
+    it("name a request whose rows the database refuses", async () => {
+      const journal = await FileJournal.open({ folder: path.join(data, "journal") });
+      journal.append({ kind: "refused", requestId: "r1", reason: "datatype mismatch", atMs: START_MS });
+      await journal.close();
+      const { code, stdout } = await run("usage", "check");
+      expect([code, stdout]).toEqual([
+        1,
+        expect.stringContaining(
+          "r1  the database refuses its rows, which are only in the journal: datatype mismatch\n",
+        ),
+      ]);
+      expect(stdout).not.toContain("r2  the database");
+    });
+
     it("name a roll-up that differs from its rows, and derive it again", async () => {
       const client = createClient({ url: `file:${path.join(data, "steerage.db")}` });
       await client.execute(
