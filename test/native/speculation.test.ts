@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { STEP_RECORD_WORDS } from "../../backend/native/binding.ts";
 import type {
   NativeModel,
   NativeSae,
@@ -227,6 +228,28 @@ describe("speculative decoding by prompt look-up", () => {
     expect(after.promptTokens - before.promptTokens).toBe(sum(({ finished }) => finished.computedPromptTokens));
     expect(after.draftedTokens - before.draftedTokens).toBeGreaterThan(0);
     expect(after.ownershipChecks - before.ownershipChecks).toBe(after.steps - before.steps);
+  });
+
+  it("leaves a step to the prompts that wait, and drafts from what they leave", async () => {
+    const grammar = 'root ::= ("the sea and the snow, ")+';
+    const runner = drafting.start({ tokens: repeating(), maxTokens: 3000, sampler: { ...GREEDY, grammar } });
+    const beside: number[] = [];
+    const alone: number[] = [];
+    const long: Promise<JobOutcome>[] = [];
+    drafting.onStep = ({ records, prompts, finished }) => {
+      const ofRunner = records.filter((word, at) => at % STEP_RECORD_WORDS === 0 && word === runner.jobId).length;
+      const progress = prompts.find(({ jobId }) => jobId !== runner.jobId);
+      if (progress !== undefined && progress.computedTokens < 600) beside.push(ofRunner);
+      if (long.length === 0 && ofRunner > 0) alone.push(ofRunner);
+      if (alone.length === 60 && long.length === 0)
+        long.push(drafting.run({ tokens: new Int32Array(600).fill(300), sequenceId: 1, maxTokens: 1 }));
+      if (finished.length > 0) drafting.context.cancel(runner.jobId);
+    };
+    await runner.outcome;
+    await Promise.all(long);
+    expect(Math.max(...alone)).toBeGreaterThan(1);
+    expect(beside.length).toBeGreaterThanOrEqual(2);
+    expect(new Set(beside)).toEqual(new Set([1]));
   });
 
   it("costs no answer a token when the cells run out", async () => {
