@@ -75,6 +75,14 @@ export function rateRatio(rounds: Rounds, name: string, over: string): number {
   );
 }
 
+/** The same of the CPU time of a token, turned round: it tells the sides apart even when others use the cores. */
+export function cpuRatio(rounds: Rounds, name: string, over: string): number {
+  const others = rounds.get(over) ?? [];
+  return median(
+    (rounds.get(name) ?? []).map(({ cpuUsPerToken }, i) => (others[i]?.cpuUsPerToken ?? NaN) / cpuUsPerToken),
+  );
+}
+
 /** The medians of every side, as a result row names them. */
 export function mediansOf(rounds: Rounds): Record<string, number> {
   return Object.fromEntries(

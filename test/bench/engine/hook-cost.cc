@@ -22,7 +22,7 @@ namespace {
 
 using namespace steerage;
 
-constexpr int kPromptTokens = 64;
+constexpr int kPromptTokens = 16;
 constexpr int kBatchTokens = 512;
 constexpr int kFeatures = 512;
 /// Tokens below are single bytes.

@@ -16,6 +16,13 @@ const LOG_LINES = 40;
 /** Clock ticks of /proc, which Linux fixes for programs. */
 const TICKS_PER_SECOND = 100;
 
+/** Those that run; they must not outlive a bench that is broken off. */
+const running = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of running) child.kill("SIGKILL");
+});
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+
 /** A server under measurement: a process that answers HTTP on a unix socket. */
 export class ServerProcess {
   readonly name: string;
@@ -35,15 +42,16 @@ export class ServerProcess {
         this.#log.splice(0, this.#log.length - LOG_LINES);
       });
     }
+    running.add(this.#child);
     this.#exited = new Promise((resolve) => {
-      this.#child.once("error", (error) => {
+      const ended = () => {
+        running.delete(this.#child);
+        this.#ended = true;
+        resolve();
+      };
+      this.#child.once("exit", ended).once("error", (error) => {
         this.#log.push(error.message);
-        this.#ended = true;
-        resolve();
-      });
-      this.#child.once("exit", () => {
-        this.#ended = true;
-        resolve();
+        ended();
       });
     });
   }

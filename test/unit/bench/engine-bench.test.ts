@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { barText, BARS, isMet, rounded, tableOf, type FigureRow } from "../../bench/engine/bars.ts";
-import { mediansOf, rateRatio, type Rounds } from "../../bench/engine/burst.ts";
+import { cpuRatio, mediansOf, rateRatio, type Rounds } from "../../bench/engine/burst.ts";
 import { FIGURES, FlagError, readFlags } from "../../bench/engine/flags.ts";
 import { alternating, median, slope } from "../../bench/engine/statistics.ts";
 import { chatRequest, tokensRequest } from "../../bench/engine/workload.ts";
@@ -71,6 +71,11 @@ describe("the engine bench's figures", () => {
     ]);
     expect(rateRatio(rounds, "engine", "llama-server")).toBe(1);
     expect(mediansOf(rounds)["llama-server tokens/s"]).toBe(100);
+    const busy: Rounds = new Map([
+      ["engine", [{ tokensPerSecond: 1, cpuUsPerToken: 50 }]],
+      ["llama-server", [{ tokensPerSecond: 9, cpuUsPerToken: 40 }]],
+    ]);
+    expect(cpuRatio(busy, "engine", "llama-server")).toBe(0.8);
   });
 
   it("are held to bars from either side", () => {

@@ -10,7 +10,7 @@ import type { BenchRun } from "./bench-run.ts";
 
 const STREAMS = 4;
 /** Every step runs nearly the same instructions, so a few are enough. */
-const STEPS = 6;
+const STEPS = 3;
 
 /** The product's own sources that the program is made of. */
 const SOURCES = [

@@ -1,6 +1,6 @@
 import { BARS, type Bar, type FigureRow } from "../bars.ts";
 import { SAE_FEATURES, type BenchedModel } from "../benched-model.ts";
-import { compare, mediansOf, rateRatio } from "../burst.ts";
+import { compare, cpuRatio, mediansOf, rateRatio } from "../burst.ts";
 import { engine, SAE_ID, withServers } from "../servers.ts";
 import { chatRequest } from "../workload.ts";
 import type { BenchRun } from "./bench-run.ts";
@@ -64,7 +64,7 @@ async function hooked(model: BenchedModel, works: readonly HookedWork[], run: Be
         measure: "longer",
         value: rateRatio(rounds, "plain", "hooked") - 1,
         bar,
-        of: mediansOf(rounds),
+        of: { "by CPU time": cpuRatio(rounds, "plain", "hooked") - 1, ...mediansOf(rounds) },
       });
     }
     return rows;

@@ -1,6 +1,6 @@
 import { BARS, type FigureRow } from "../bars.ts";
 import type { BenchedModel } from "../benched-model.ts";
-import { compare, mediansOf, rateRatio, type Side } from "../burst.ts";
+import { compare, cpuRatio, mediansOf, rateRatio, type Side } from "../burst.ts";
 import { engine, llamaServer, withServers } from "../servers.ts";
 import type { ServerProcess } from "../server-process.ts";
 import type { StreamedRequest } from "../streamed-request.ts";
@@ -54,7 +54,7 @@ function atStreams(figure: string, { model, streams, threads, request }: Work, r
       measure: "× llama-server",
       value: rateRatio(rounds, "engine", "llama-server"),
       bar: BARS.throughput[model.name],
-      of: mediansOf(rounds),
+      of: { "by CPU time": cpuRatio(rounds, "engine", "llama-server"), ...mediansOf(rounds) },
     };
   });
 }
