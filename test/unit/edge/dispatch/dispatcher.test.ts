@@ -55,7 +55,9 @@ describe("a streamed request", () => {
     expect(limits.settled).toMatchObject([{ totalTokens: 10, completionTokens: 3, costNanoUsd: "30" }]);
     expect(await inFlight()).toBe(0);
     expect(metrics.started).toBe(1);
-    expect(metrics.ended).toEqual([{ model: "m", outcome: "completed", ttftMs: 10, tpotMs: 15 }]);
+    expect(metrics.ended).toMatchObject([
+      { model: "m", outcome: "completed", ttftMs: 10, tpotMs: 15, attempts: [{ replica: "gpu/r1", end: "answered" }] },
+    ]);
     expect(clock.pendingTimers).toBe(0);
     expect(upstream.exchanges).toHaveLength(1);
   });
