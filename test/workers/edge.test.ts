@@ -7,7 +7,7 @@ import type { EndedRequest } from "../../shared/protocol/report.ts";
 import { EdgeOnWorkers } from "../support/edge-on-workers.ts";
 import { errorBodyOf } from "../support/error-body.ts";
 import { hostReport } from "../support/fleet-report.ts";
-import { answerOfFive, chunkText, FIVE_WORDS, ScriptedEndpoint } from "../support/scripted-endpoint.ts";
+import { answerOfFive, chunkText, FIVE_WORDS, ScriptedEndpoint, streamOf } from "../support/scripted-endpoint.ts";
 import { batchOf, endedRequest, usageRow } from "../support/usage-rows.ts";
 import { until } from "../support/stack.ts";
 
@@ -24,6 +24,7 @@ describe("the edge inside workerd", () => {
       name: "worker-edge",
       endpoints: [{ id: "other", url: endpoint.url, models: ["m"], slots: 2 }],
       auth: { default_price: { prompt_per_1k: 2, completion_per_1k: 3 } },
+      router: { keep_alive: "50ms", failure_threshold: 1_000 },
     });
   });
   afterAll(async () => {
@@ -130,6 +131,48 @@ describe("the edge inside workerd", () => {
       leaving.abort();
       await expect(endpoint.seen[round]?.aborted).resolves.toBeUndefined();
     }
+  });
+
+  it("keeps a waiting stream alive with comments, from before its machine has said a word (C005, C006)", async () => {
+    let go: () => void = () => undefined;
+    endpoint.script = (request, response) => {
+      go = () => answerOfFive(request, response);
+    };
+    const answer = await edge.request(CHAT, { body: { ...question, stream: true } });
+    expect(answer.status).toBe(200);
+    let text = "";
+    let waiting = true;
+    for await (const part of answer.body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      text += part;
+      if (!waiting || text.split("\n").filter((line) => line.startsWith(":")).length < 3) continue;
+      waiting = false;
+      go();
+    }
+    expect(text).toMatch(/^(?::[^\n]*\n\n){3,}data: /);
+    expect(text.endsWith("data: [DONE]\n\n")).toBe(true);
+  });
+
+  it.each([
+    ["no end", [chunkText({ content: "a" })]],
+    ["no finish reason", [chunkText({ content: "a" }), "data: [DONE]\n\n"]],
+    ["words in place of events", [chunkText({ content: "a" }), "data: upstream failed\n\n"]],
+  ])("tells that a stream with %s is not whole (C013, C016, C097)", async (_what, parts) => {
+    endpoint.script = streamOf(parts);
+    const text = await (await edge.request(CHAT, { body: { ...question, stream: true } })).text();
+    expect(text).toMatch(/\n\ndata: \{"error":\{[^\n]*\}\}\n\n$/);
+    expect(text).not.toContain("[DONE]");
+  });
+
+  it("finds out when a request comes back to it (C119)", async () => {
+    await (await edge.request(CHAT, { body: question })).text();
+    const via = String(endpoint.seen[0]?.headers["x-steerage-via"]);
+    const answer = await fetch(`${await edge.origin()}${CHAT}`, {
+      method: "POST",
+      body: JSON.stringify(question),
+      headers: { "content-type": "application/json", authorization: `Bearer ${edge.key}`, "x-steerage-via": via },
+    });
+    expect([answer.status, (await errorBodyOf(answer)).code]).toEqual([508, "loop_detected"]);
+    expect(endpoint.seen).toHaveLength(1);
   });
 
   it("takes a host's report and serves its model from then on", async () => {
