@@ -18,16 +18,15 @@ describe("a host whose model guesses its next tokens", () => {
     host = await HostProcess.start(edge, {
       allow_grammar: true,
       speculative_method: "prompt_lookup",
+      threads: 1,
       models: [
         { name: "guessing", source, saes },
         { name: "drafting", source, saes, speculative_method: "draft_model", speculative_model: source },
         { name: "plain", source, saes, speculative_method: "off" },
       ],
     });
-    await until("the models are ready", () => {
-      const replicas = edge.lastReport?.replicas ?? [];
-      return replicas.length === 3 && replicas.every(({ state }) => state === "ready");
-    });
+    const ready = () => (edge.lastReport?.replicas ?? []).filter(({ state }) => state === "ready").length === 3;
+    await until("the models are ready", ready, 60_000);
   });
   afterAll(async () => {
     await host.stop();
@@ -70,9 +69,8 @@ describe("a host whose model guesses its next tokens", () => {
 
   it("tells what it guessed apart from what it bills, and its counters are the sum of its entries", async () => {
     for (const model of ["guessing", "drafting"]) {
-      await until("guesses are reported", () => (replica(model)?.speculation?.drafted ?? 0) > 0);
+      await until("guesses are reported", () => (replica(model)?.speculation?.accepted ?? 0) > 0);
       const { drafted = 0, accepted = 0, draft_model = 0 } = replica(model)?.speculation ?? {};
-      expect(accepted).toBeGreaterThan(0);
       expect(drafted).toBeGreaterThanOrEqual(accepted);
       expect(draft_model > 0).toBe(model === "drafting");
     }

@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { STEP_RECORD_WORDS } from "../../backend/native/binding.ts";
 import type { ContextCounters, NativeModel, NativeSae, SamplerOptions } from "../../backend/native/binding.ts";
 import type { JobOutcome, JobWish } from "../support/native-harness.ts";
 import { codeOf, DEMO_F32, DEMO_Q8, GREEDY, nativeAddon, NativeSession, openModel } from "../support/native-harness.ts";
@@ -178,6 +179,27 @@ describe("speculative decoding by a draft model", () => {
     expect(draftedTokens - acceptedTokens).toBeGreaterThan(0);
     // Each such place costs the guesses of one step; with wrong tokens in its cells it would go on guessing wrong.
     expect(draftedTokens - acceptedTokens).toBeLessThanOrEqual(2 * wrong);
+    await itself.context.dispose();
+  });
+
+  it("has read what was drawn while it rested, and nothing that it guessed before", async () => {
+    const itself = await NativeSession.open(model, { speculation: { tokens: 6, whenFaster: false, model } });
+    // Nobody guesses the beginning, so drafting soon rests; behind it the model guesses for itself again.
+    const grammar = `root ::= "${"Zq9 Xv7 Kj3 ".repeat(2)}" [^#]*`;
+    const wish = { ...story(1), maxTokens: 100, sampler: { ...GREEDY, grammar } };
+    const midway: ContextCounters[] = [];
+    let sampled = 0;
+    itself.onStep = ({ records }) => {
+      sampled += records.length / STEP_RECORD_WORDS;
+      if (sampled > 36 && midway.length === 0) midway.push(itself.counters());
+    };
+    const outcome = await itself.run(wish);
+    expect(outcome.tokens).toEqual((await plain.run(wish)).tokens);
+    const [before = itself.counters()] = midway;
+    const { drafted, accepted } = difference(itself.counters(), before);
+    expect(before.draftedTokens).toBeGreaterThan(before.acceptedTokens);
+    expect(drafted).toBeGreaterThan(5);
+    expect(accepted).toBe(drafted);
     await itself.context.dispose();
   });
 
