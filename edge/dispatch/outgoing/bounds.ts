@@ -45,6 +45,8 @@ function promptsOf(route: InferenceRoute, envelope: RequestEnvelope): number {
 
 /** What a chat template may add around the messages: names of roles, markers, a date, words about tools. */
 const MOST_TEMPLATE_TOKENS = 512;
+/** What stands around a text that no template touches: its first and its last token. */
+const MOST_MARKER_TOKENS = 4;
 
 /**
  * The most a request can cost, nano-dollars, so that many at once cannot overspend a budget: nothing cached, no token
@@ -59,7 +61,8 @@ export function costBoundNanoUsd(
   let inputTokens = 0;
   if (promptPrice > 0) {
     const prompts = promptsOf(route, envelope);
-    const most = new TextEncoder().encode(bodyText).length + MOST_TEMPLATE_TOKENS * prompts;
+    const around = route === "/v1/chat/completions" ? MOST_TEMPLATE_TOKENS : MOST_MARKER_TOKENS * prompts;
+    const most = new TextEncoder().encode(bodyText).length + around;
     inputTokens = Math.min(most, windowTokens * prompts);
   }
   let outputTokens = 0;

@@ -6,7 +6,7 @@ import { durationText } from "../../../../edge/dispatch/account/rate-limit-heade
 import { errorBodyOf, readRetryAfterSeconds } from "../../../../edge/dispatch/relay/refusal.ts";
 import { editedBody } from "../../../../edge/dispatch/outgoing/request-body.ts";
 import { WholeTap } from "../../../../edge/dispatch/relay/whole-tap.ts";
-import { requestEnvelopeSchema } from "../../../../shared/openai/request-envelope.ts";
+import { requestEnvelopeSchema, type InferenceRoute } from "../../../../shared/openai/request-envelope.ts";
 import { servedModel } from "../../../support/dispatch-fakes.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -89,10 +89,15 @@ describe("what a request may take", () => {
 
   it("costs at most its bound at full price", () => {
     const price = { promptPer1k: 2, cachedPer1k: 1, completionPer1k: 6 };
-    const bound = (body: object, text: string, model: Partial<ServedModel> = {}): bigint =>
+    const bound = (
+      body: object,
+      text: string,
+      model: Partial<ServedModel> = {},
+      route: InferenceRoute = "/v1/chat/completions",
+    ): bigint =>
       costBoundNanoUsd(
         {
-          route: "/v1/chat/completions",
+          route,
           envelope: requestEnvelopeSchema.parse({ model: "m", ...body }),
           bodyText: text,
           model: { ...servedModel, ...model },
@@ -105,6 +110,11 @@ describe("what a request may take", () => {
     expect(bound({ max_tokens: 10, n: 2 }, "模".repeat(100))).toBe(BigInt((300 + 512) * 2 + 20 * 6));
     expect(bound({}, "x".repeat(100_000))).toBe(BigInt(window * 2 + window * 6));
     expect(bound({ max_tokens: 900 }, "", { maxOutput: 50 })).toBe(BigInt(512 * 2 + 50 * 6));
+    const texts = { input: ["a", "b", "c"], prompt: ["a", "b"] };
+    expect(bound(texts, "x".repeat(60), {}, "/v1/embeddings")).toBe(BigInt((60 + 3 * 4) * 2));
+    expect(bound({ ...texts, max_tokens: 10 }, "x".repeat(60), {}, "/v1/completions")).toBe(
+      BigInt((60 + 2 * 4) * 2 + 20 * 6),
+    );
   });
 });
 
