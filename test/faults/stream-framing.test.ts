@@ -159,7 +159,7 @@ describe("a stream that waits", () => {
     ["sends no head", null],
     ["sends comments only", ": WAITING\n\n"],
   ])(
-    "has its head at once and heartbeats that no parser dispatches while the machine %s (C005, C006)",
+    "has its head by the first heartbeat, and heartbeats that no parser dispatches, while the machine %s (C005, C006)",
     async (_what, before) => {
       const letGo = held(before);
       const answer = await stream();
