@@ -78,7 +78,6 @@ export class RequestRun {
     if (chain === null) return;
     metrics.requestStarted();
     this.#shared.retries.requestStarted(this.#request.model.pool);
-    this.#shared.hedges.requestStarted(this.#request.model.id);
     this.#writer.onClosed(() => this.#attempts.clientLeft());
     const { totalMs } = settings.timeouts;
     const cancelTotal = totalMs === 0 ? () => undefined : clock.after(totalMs, () => this.#attempts.timeIsUp());
@@ -134,6 +133,7 @@ export class RequestRun {
       this.#fail(refusalOf(new ApiError(code, { message, retryAfterSeconds })));
       return "shed";
     }
+    this.#shared.hedges.requestStarted(model.id);
     const held = { requestId, account: principal.account, reservationId: decision.reservationId };
     let ending: Ending;
     try {

@@ -2,6 +2,7 @@ import { describe, expect, it, vi } from "vitest";
 import { Hedges } from "../../../../edge/dispatch/attempts/hedging.ts";
 import { DEFAULT_DISPATCH_POLICY } from "../../../../edge/dispatch/settings.ts";
 import { manualBench, replica } from "../../../support/dispatch-bench.ts";
+import { RecordingLimits } from "../../../support/dispatch-fakes.ts";
 import { delta, finish, usageChunk, type FakeExchange } from "../../../support/scripted-exchange.ts";
 
 /** Endpoints, whose requests need no signature and so are sent in the same turn. */
@@ -9,11 +10,11 @@ const three = ["a/r", "b/r", "c/r"].map((key) => replica(key, { target: { kind: 
 const answered = (machine: FakeExchange, text = "x"): void =>
   machine.stream().data(delta(text), finish("stop"), usageChunk(3, 1), "[DONE]").end();
 
-/** A model of which a hundred streams are known, each with its first token after 100 ms. */
-async function bench(options: Parameters<typeof manualBench>[0] = {}, hedging = true) {
+/** A model of which some streams are known, each with its first token after 100 ms. */
+async function bench(options: Parameters<typeof manualBench>[0] = {}, hedging = true, known = 100) {
   const policy = { ...DEFAULT_DISPATCH_POLICY, hedging: false };
   const made = await manualBench({ replicas: three, settings: { policyOf: () => policy }, ...options });
-  for (let turn = 0; turn < 100; turn++) {
+  for (let turn = 0; turn < known; turn++) {
     const { done } = made.ask({ stream: true }, { requestId: `warm-${turn}` });
     const machine = await made.exchange(turn);
     made.clock.advance(100);
@@ -162,6 +163,14 @@ describe("no second machine is asked", () => {
     for (let busy = 0; busy < 3; busy++) made.ask({}, { requestId: `busy-${busy}` });
     await made.exchange(102);
     // With the slow one four of twelve slots are taken.
+    expect(await isAskedAlone(made)).toBe(true);
+  });
+
+  it("on account of requests that the limits refused", async () => {
+    const made = await bench({}, true, 30);
+    made.limits.refusal = RecordingLimits.refusing("rate_limit_exceeded");
+    for (let turn = 0; turn < 50; turn++) await made.ask({ stream: true }, { requestId: `refused-${turn}` }).done;
+    made.limits.refusal = null;
     expect(await isAskedAlone(made)).toBe(true);
   });
 
