@@ -6,7 +6,7 @@ import { availableParallelism, loadavg, tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { startGateway, startMock, TARGETS } from "./edge/gateways.mjs";
-import { abortMs, firstPieceMs, manyStreams, median, percentile, requestsPerSecond } from "./edge/measures.mjs";
+import { abortMs, firstPieceMs, manyStreams, median, percentile, requestsPerSecond, warmUp } from "./edge/measures.mjs";
 import { Children, memoryOf, processorUs } from "./edge/processes.mjs";
 
 const HELP = `usage: npm run bench:edge -- [options]
@@ -72,8 +72,8 @@ function readOptions() {
 
 async function main({ rounds, quick, names, json, check }) {
   const size = quick
-    ? { seconds: 2, warmUp: 2, ttfbStreams: 80, abortStreams: 5, streams: 2_000, chunks: 6 }
-    : { seconds: 5, warmUp: 5, ttfbStreams: 300, abortStreams: 20, streams: 2_000, chunks: 20 };
+    ? { seconds: 2, warmUp: 3_000, ttfbStreams: 80, abortStreams: 5, streams: 2_000, chunks: 6 }
+    : { seconds: 5, warmUp: 15_000, ttfbStreams: 300, abortStreams: 20, streams: 2_000, chunks: 20 };
   const folder = mkdtempSync(path.join(tmpdir(), "steerage-bench-"));
   const children = new Children();
   const load = short(loadavg()[0]);
@@ -106,7 +106,7 @@ async function measure(targets, mock, { rounds, size }) {
   );
   for (const target of targets) {
     say(`warming up ${target.name}`);
-    await requestsPerSecond(target, { connections: 16, seconds: size.warmUp });
+    await warmUp(target, { requests: size.warmUp });
   }
   for (let round = 0; round < rounds; round++) {
     say(`round ${round + 1} of ${rounds}`);

@@ -21,19 +21,31 @@ const bodyOf = (more) =>
 
 const headersOf = (target) => ({ "content-type": "application/json", ...target.headers });
 
+/**
+ * By number, not by time: V8 compiles what was called often enough, which on a busy machine takes long, and it is the
+ * state after that which serves.
+ */
+export async function warmUp(target, { requests }) {
+  await load(target, { connections: 16, amount: requests });
+}
+
 /** Requests per second, whole answers, closed loop. Any answer but a 2xx fails the bench. */
 export async function requestsPerSecond(target, { connections, seconds }) {
+  const result = await load(target, { connections, duration: seconds });
+  return { answers: result["2xx"], perSecond: result["2xx"] / result.duration, p99Ms: result.latency.p99 };
+}
+
+async function load(target, extent) {
   const result = await autocannon({
     url: `${target.origin}${PATH}`,
     method: "POST",
     headers: headersOf(target),
     body: bodyOf({}),
-    connections,
-    duration: seconds,
+    ...extent,
   });
   if (result.non2xx + result.errors > 0)
     throw new Error(`${target.name}: ${result.non2xx} answers that are no success, ${result.errors} broken`);
-  return { answers: result["2xx"], perSecond: result["2xx"] / result.duration, p99Ms: result.latency.p99 };
+  return result;
 }
 
 /** Opens one stream; `onText` gets what comes, and may destroy it. Resolves when it has ended, however. */
