@@ -49,7 +49,7 @@ describe("two edges on one database", () => {
     const answered = await waiting;
     expect(answered?.status).toBe(200);
     await answered?.text();
-    await Promise.all(readers.map((reader) => reader?.cancel()));
+    for (const reader of readers) await reader?.cancel();
   }, 60_000);
 
   it("have keys of their own, and one that starts with new ones does not disturb the other's", async () => {
@@ -58,8 +58,10 @@ describe("two edges on one database", () => {
     pair.rotateSigningKey("b");
     pair.startEdge("b");
     await pair.untilServing("b");
-    for (const name of EDGES)
+    for (const name of EDGES) {
       await pair.until(`the host takes requests of edge ${name}`, async () => (await askAs(name, key)) === 200);
+      expect(await askAs(name, key)).toBe(200);
+    }
   }, 60_000);
 
   it("do not share a name: the second says so and ends with 2", async () => {

@@ -26,10 +26,7 @@ function distance(one: readonly number[] = [], other: readonly number[] = []): n
 describe("C068: a batch of embeddings", () => {
   it("has for every input the vector that it has alone, whoever asks beside it, and the sum of their tokens", async () => {
     const clients = ["A wolf", "The queen", "Snow", "My old red boat"].map((subject) =>
-      Array.from(
-        { length: 64 },
-        (_, i) => `${subject} ${i} and the sea${" and the snow".repeat((i * 7) % 19)}`,
-      ),
+      Array.from({ length: 64 }, (_, i) => `${subject} ${i} and the sea${" and the snow".repeat((i * 7) % 19)}`),
     );
     const together = await Promise.all(clients.map(embed));
     let tokens = 0;
