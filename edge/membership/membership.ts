@@ -41,6 +41,7 @@ export class Membership {
   #isLost = false;
   #stopped = false;
   #cancelTimer = (): void => undefined;
+  #onReturn = (): void => undefined;
   #looking: Promise<void> | null = null;
 
   constructor(deps: MembershipDeps) {
@@ -63,6 +64,11 @@ export class Membership {
   /** Somebody else is there, or was lately. */
   get hasOthers(): boolean {
     return this.others.length > 0;
+  }
+
+  /** Runs `act` whenever this edge has its lease again after it ended, when others may have acted in its stead. */
+  whenReturned(act: () => void): void {
+    this.#onReturn = act;
   }
 
   /** This edge takes its limits in slices from now on. */
@@ -131,8 +137,10 @@ export class Membership {
         this.#isLost = true;
         return;
       }
+      const wasAway = clock.monotonicMs() >= this.#leaseUntilMs;
       this.#isLost = false;
       this.#leaseUntilMs = askedAtMs + leaseTtlMs;
+      if (wasAway) this.#onReturn();
       this.#renewAtMs = askedAtMs + leaseTtlMs * RENEW_AFTER_SHARE;
       if (answer.placement !== this.#placement && answer.placement !== null)
         logger.info("this edge holds the placement lease", { lease_number: answer.placement });

@@ -71,6 +71,11 @@ export async function openMoney(
         .catch((thrown: unknown) => logger.error("a budget missed an adjustment", {}, thrown));
     },
   });
+  joinedEdges.whenReturned(() => {
+    ledger
+      .forgetAdopted()
+      .catch((thrown: unknown) => logger.warn("what others settled is not known", { reason: String(thrown) }));
+  });
   let sharedLedger: SharedLedger | null = null;
   closeJournal = async () => {
     await ledger.close();

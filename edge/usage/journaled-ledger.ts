@@ -221,6 +221,7 @@ export class JournaledLedger implements Ledger {
       this.#book.drop(requestId);
       this.#former.delete(requestId);
     }
+    this.#deps.onRecorded?.(usageRows.map(({ requestId }) => requestId));
     if (usageRows.length > 0)
       this.#deps.logger.warn("requests that were open here were settled by another edge", {
         requests: usageRows.length,

@@ -2,7 +2,12 @@ import { afterEach, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { EdgePair, type EdgeName } from "../support/edge-pair.ts";
 
-const LONG = { model: "sim", messages: [{ role: "user", content: "tell me all of it" }], stream: true };
+const LONG = {
+  model: "sim",
+  messages: [{ role: "user", content: "tell me all of it" }],
+  stream: true,
+  max_tokens: 5_000,
+};
 const SHORT = { ...LONG, stream: false, max_tokens: 4 };
 
 const rowSchema = z.looseObject({
@@ -32,19 +37,28 @@ describe.each(["file", "server"] as const)("two edges on one database (%s), one 
       database,
       edge: {
         control: { lease_ttl: "5s" },
-        auth: { default_price: { prompt_per_1k: 10, completion_per_1k: 100 } },
+        // A token of the answer costs a tenth of a cent.
+        auth: { default_price: { prompt_per_1k: 0, completion_per_1k: 1_000_000 } },
       },
       sim: { output_tokens: 5_000, tokens_per_second: 50 },
     });
     pair = edges;
     expect((await edges.request("b", "/chat/completions", SHORT)).status).toBe(200);
-    const stream = await edges.request("a", "/chat/completions", LONG);
+    const { key } = await edges.newKey("--tpm", "100000000", "--budget-usd", "5.2");
+    const asCaller = { headers: { authorization: `Bearer ${key}` } };
+    const stream = await edges.request("a", "/chat/completions", LONG, asCaller);
     const requestId = stream.headers.get("x-request-id") ?? "";
     await stream.body?.getReader().read();
     await edges.until("the running request is noted", async () => {
       const rows = await edges.rows("select request_id from open_requests where edge = 'a'");
       return rows.some((row) => row["request_id"] === requestId);
     });
+
+    // The running request holds five dollars of the budget, and the other edge knows.
+    const dear = { ...LONG, max_tokens: 4_500 };
+    const refused = await edges.request("b", "/chat/completions", dear, asCaller);
+    expect(refused.status).toBe(429);
+    expect(await refused.text()).toContain("insufficient_quota");
 
     await edges.end("a", "SIGKILL");
     await edges.until("the other edge settles it", async () =>
@@ -54,14 +68,19 @@ describe.each(["file", "server"] as const)("two edges on one database (%s), one 
     expect(settled).toMatchObject({ outcome: "cancelled", exactness: "exact" });
     expect(settled?.completion_tokens).toBeGreaterThan(0);
     await expect(edges.cli("b", "usage", "check")).resolves.toContain("The ledger agrees");
-    expect(await edges.rows("select request_id from open_requests")).toEqual([]);
+    const [left] = await edges.rows("select count(*) as n from open_requests where request_id = ?", [requestId]);
+    expect(Number(left?.["n"])).toBe(0);
+    // What it did not use is free again, but for what the dead edge held in advance.
+    const served = await edges.request("b", "/chat/completions", dear, asCaller);
+    expect(served.status).toBe(200);
+    await served.body?.cancel();
 
     edges.startEdge("a");
     await edges.untilServing("a");
     expect((await edges.request("a", "/chat/completions", SHORT)).status).toBe(200);
     await edges.until(
       "the edge that came back has written its own",
-      async () => (await exported(edges, "b")).length === 3,
+      async () => (await exported(edges, "b")).filter(({ outcome }) => outcome === "completed").length === 2,
     );
     expect((await exported(edges, "a")).filter((row) => row.request_id === requestId)).toEqual([settled]);
     await expect(edges.cli("a", "usage", "check")).resolves.toContain("The ledger agrees");

@@ -62,6 +62,7 @@ describe("two edges on one database", () => {
       await pair.until(`the host takes requests of edge ${name}`, async () => (await askAs(name, key)) === 200);
       expect(await askAs(name, key)).toBe(200);
     }
+    expect(pair.log.filter((line) => line.includes("not trusted"))).toEqual([]);
   }, 60_000);
 
   it("do not share a name: the second says so and ends with 2", async () => {

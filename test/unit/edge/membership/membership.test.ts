@@ -83,16 +83,23 @@ describe("an edge among those of its database", () => {
     expect(lines.join("\n")).toContain("lease of another edge has ended");
   });
 
-  it("places no models any more when its own lease may have ended, and does again after", async () => {
+  it("places no models any more when its own lease may have ended, and does again after, telling of it", async () => {
+    let returns = 0;
+    membership.whenReturned(() => {
+      returns += 1;
+    });
     await membership.join();
     expect(membership.placement).toBe(1);
     database.state.away = true;
     await pass(TTL_MS);
     expect(membership.holdsLease).toBe(false);
     expect(membership.placement).toBeNull();
+    expect(returns).toBe(0);
     database.state.away = false;
     await pass(1_000);
     expect(membership.placement).toBe(1);
+    await pass(10_000);
+    expect(returns).toBe(1);
   });
 
   it("says so once when its name was taken by another process, and does not free that one's name", async () => {
