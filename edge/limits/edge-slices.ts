@@ -150,7 +150,8 @@ export class EdgeSlices {
         if (slice !== undefined) slice.committed += used.costNanoUsd - need.amountNanoUsd;
       }
     }
-    if (taken.isRecorded || used.costNanoUsd === 0n) this.#close(requestId, taken);
+    const isMoney = used.costNanoUsd > 0n && taken.needs.some(({ kind }) => kind === "budget");
+    if (taken.isRecorded || !isMoney) this.#close(requestId, taken);
   }
 
   /** The request's row is in the database, where it counts from now on. */
