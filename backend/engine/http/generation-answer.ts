@@ -10,6 +10,7 @@ import type { Watching } from "../monitoring/watching.ts";
 import { CHAT_NAMES, COMPLETION_NAMES, type AnswerHead, type AnswerNames } from "../openai/answer-form.ts";
 import { ignoredFieldsHeader } from "../openai/field-policy.ts";
 import { taskOf, type GenerationPlan } from "../openai/generation-plan.ts";
+import { plainWords } from "../openai/library-words.ts";
 import { AnswerChoice } from "./answer-choice.ts";
 import type { Exchange } from "./exchange.ts";
 import { sendError, sendJson } from "./send.ts";
@@ -214,5 +215,9 @@ function failureOf({ reason, failure }: TaskAccount, clientGone: boolean): ApiEr
   if (reason === "cancelled") return new ApiError(clientGone ? "client_closed_request" : "draining");
   if (failure === null) return null;
   const cause = new Error(`${failure.code}: ${failure.message}`);
+  if (failure.code === "grammar_invalid") {
+    const message = `What constrains the answer cannot be followed: ${plainWords(failure.message)}.`;
+    return new ApiError("invalid_value", { message, source: "backend", cause });
+  }
   return new ApiError("engine_failed", { source: "backend", cause });
 }

@@ -2,8 +2,10 @@ import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
 import type { EngineModel } from "../engine-model.ts";
+import { countFault } from "./grammar-counts.ts";
 import { plainWords } from "./library-words.ts";
 import type { ResponseFormat } from "./request-schemas.ts";
+import { senselessLevel } from "./schema-sense.ts";
 
 /** The grammar that holds an answer to its format; empty for free text. */
 export function grammarOf(format: ResponseFormat | null | undefined, model: NativeModel): string {
@@ -13,6 +15,8 @@ export function grammarOf(format: ResponseFormat | null | undefined, model: Nati
     const fault = unenforceable(schema, (pattern) => isKept(pattern, model));
     if (fault !== null) throw refusal(fault);
     const grammar = model.grammarFromSchema(JSON.stringify(schema));
+    const counts = countFault(grammar);
+    if (counts !== null) throw refusal(counts);
     model.checkGrammar(grammar, "root");
     return grammar;
   } catch (thrown) {
@@ -44,6 +48,10 @@ export function checkedGrammar(
   if (grammar.split("(").length - 1 > MAX_GROUPS) {
     const message = `'grammar' cannot be used: it has more than ${MAX_GROUPS} opening parentheses.`;
     throw new ApiError("invalid_value", { message, param: "grammar" });
+  }
+  const counts = countFault(grammar);
+  if (counts !== null) {
+    throw new ApiError("invalid_value", { message: `'grammar' cannot be used: ${counts}`, param: "grammar" });
   }
   try {
     model.native.checkGrammar(grammar, "root");
@@ -128,6 +136,8 @@ function unenforceableIn(schemas: unknown, kept: IsKept): string | null {
 /** What the conversion would drop without an error, and an answer must not pretend to keep. */
 function unenforceable(schema: unknown, kept: IsKept): string | null {
   if (typeof schema !== "object" || schema === null) return null;
+  const senseless = Array.isArray(schema) ? null : senselessLevel(schema);
+  if (senseless !== null) return senseless;
   for (const [name, member] of Object.entries(schema)) {
     const dropped = droppedRule(name, member, Reflect.get(schema, "type"));
     if (dropped !== null) return dropped;

@@ -2,6 +2,7 @@ import { ApiError } from "../../../shared/errors/api-error.ts";
 import type { ToolChoice, ToolDefinition } from "../../../shared/openai/tools.ts";
 import type { NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
+import { countFault } from "../openai/grammar-counts.ts";
 import { plainWords } from "../openai/library-words.ts";
 
 /** The tools that one answer may or must call. */
@@ -60,15 +61,15 @@ function checkTools(tools: readonly ToolDefinition[], model: NativeModel): void 
 /** What no grammar can be made of would fail later, as an error of the template. */
 function checkSchema(schema: Readonly<Record<string, unknown>>, param: string, model: NativeModel): void {
   if (Object.keys(schema).length === 0) return;
+  const refusal = (why: string, cause?: unknown) =>
+    new ApiError("invalid_value", { message: `'${param}' cannot be turned into a grammar: ${why}`, param, cause });
   try {
-    model.checkGrammar(model.grammarFromSchema(JSON.stringify(schema)), "root");
+    const grammar = model.grammarFromSchema(JSON.stringify(schema));
+    const counts = countFault(grammar);
+    if (counts !== null) throw refusal(counts);
+    model.checkGrammar(grammar, "root");
   } catch (thrown) {
     if (nativeErrorCode(thrown) !== "grammar_invalid") throw thrown;
-    const why = plainWords(thrown instanceof Error ? thrown.message : "");
-    throw new ApiError("invalid_value", {
-      message: `'${param}' cannot be turned into a grammar: ${why}`,
-      param,
-      cause: thrown,
-    });
+    throw refusal(plainWords(thrown instanceof Error ? thrown.message : ""), thrown);
   }
 }

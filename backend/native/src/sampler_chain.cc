@@ -2,6 +2,7 @@
 
 #include <cfloat>
 #include <cmath>
+#include <ctime>
 #include <exception>
 #include <map>
 #include <string>
@@ -51,6 +52,18 @@ GrammarTriggers readTriggers(const ModelHandle& model, const std::string& json) 
     }
   }
   return triggers;
+}
+
+/// What the grammar of one answer may cost this thread, which computes all answers: at the start, and by the token.
+/// One with nested repetitions can be read in more ways with every token, until a single token takes minutes.
+constexpr double kGrammarSeconds = 1.0;
+constexpr double kGrammarSecondsPerToken = 0.15;
+
+/// Processor time of this thread, so that a busy machine makes no grammar dear.
+double threadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
 /// llama.cpp reads this seed as "take a random one"; the port promises that every seed is deterministic.
@@ -144,22 +157,39 @@ bool SamplerChain::grammarAllows(llama_token token) const {
   return single.logit != -INFINITY;
 }
 
+llama_token SamplerChain::draw(const float* logits, CandidateBuffer& buffer) const {
+  llama_token_data_array candidates = fill(logits, buffer);
+  llama_sampler_apply(chain_.get(), &candidates);
+  // A grammar on the whole vocabulary is slow, so it first judges the one token drawn without it.
+  if (grammar_ && !(candidates.selected >= 0 && grammarAllows(candidates.data[candidates.selected].id))) {
+    candidates = fill(logits, buffer);
+    llama_sampler_apply(grammar_.get(), &candidates);
+    llama_sampler_apply(chain_.get(), &candidates);
+  }
+  if (candidates.selected < 0 || candidates.data[candidates.selected].logit == -INFINITY) {
+    throw NativeError(ErrorCode::GrammarInvalid, "no token is allowed to come next");
+  }
+  return candidates.data[candidates.selected].id;
+}
+
+void SamplerChain::accept(llama_token token) {
+  if (grammar_) llama_sampler_accept(grammar_.get(), token);
+  llama_sampler_accept(chain_.get(), token);
+}
+
+void SamplerChain::checkGrammarCost(double seconds) {
+  grammarSeconds_ += seconds;
+  grammarTokens_++;
+  if (grammarSeconds_ <= kGrammarSeconds + kGrammarSecondsPerToken * static_cast<double>(grammarTokens_)) return;
+  throw NativeError(ErrorCode::GrammarInvalid, "it can be read in too many ways at once to be followed");
+}
+
 llama_token SamplerChain::sample(const float* logits, CandidateBuffer& buffer) {
   try {
-    llama_token_data_array candidates = fill(logits, buffer);
-    llama_sampler_apply(chain_.get(), &candidates);
-    // A grammar on the whole vocabulary is slow, so it first judges the one token drawn without it.
-    if (grammar_ && !(candidates.selected >= 0 && grammarAllows(candidates.data[candidates.selected].id))) {
-      candidates = fill(logits, buffer);
-      llama_sampler_apply(grammar_.get(), &candidates);
-      llama_sampler_apply(chain_.get(), &candidates);
-    }
-    if (candidates.selected < 0 || candidates.data[candidates.selected].logit == -INFINITY) {
-      throw NativeError(ErrorCode::GrammarInvalid, "no token is allowed to come next");
-    }
-    const llama_token token = candidates.data[candidates.selected].id;
-    if (grammar_) llama_sampler_accept(grammar_.get(), token);
-    llama_sampler_accept(chain_.get(), token);
+    const double before = grammar_ ? threadSeconds() : 0;
+    const llama_token token = draw(logits, buffer);
+    accept(token);
+    if (grammar_) checkGrammarCost(threadSeconds() - before);
     return token;
   } catch (const NativeError&) {
     throw;

@@ -34,6 +34,11 @@ class SamplerChain {
   void addLogitBias(const ModelHandle& model, const SamplerSettings& settings);
   void openGrammar(const ModelHandle& model, const SamplerSettings& settings);
   llama_token_data_array fill(const float* logits, CandidateBuffer& buffer) const;
+  /// The draw alone, before any sampler is told.
+  llama_token draw(const float* logits, CandidateBuffer& buffer) const;
+  void accept(llama_token token);
+  /// Throws `grammar_invalid` once the grammar has cost more than any that is meant to be followed.
+  void checkGrammarCost(double seconds);
   /// Whether the grammar lets this token come next.
   bool grammarAllows(llama_token token) const;
 
@@ -42,6 +47,9 @@ class SamplerChain {
   std::vector<int32_t> allowed_;
   SamplerPtr chain_;
   SamplerPtr grammar_;
+  /// Of this thread's processor, and the tokens it was spent on.
+  double grammarSeconds_ = 0;
+  int64_t grammarTokens_ = 0;
 };
 
 }  // namespace steerage

@@ -10,7 +10,7 @@ const UNKNOWN_OUTPUT_TOKENS = 4_096;
 
 export interface TokenBounds {
   readonly inputTokensEstimate: number;
-  /** All choices together; null when the request states no limit. */
+  /** All choices together, none longer than the window; null when the request states no limit. */
   readonly outputTokensLimit: number | null;
   /** The most that can come back: the request's limit, else the model's, else what the window leaves. */
   readonly outputTokensBound: number;
@@ -27,11 +27,12 @@ export function tokenBounds(
   const choices = choicesOf(route, envelope);
   const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? null;
   const left = model.contextLength === null ? null : Math.max(1, model.contextLength - inputTokensEstimate);
-  const most = Math.min(model.maxOutput ?? Infinity, left ?? Infinity);
+  const longest = Math.min(model.maxOutput ?? Infinity, model.contextLength ?? Infinity);
+  const most = Math.min(longest, left ?? Infinity);
   const ofModel = most === Infinity ? UNKNOWN_OUTPUT_TOKENS : most;
   return {
     inputTokensEstimate,
-    outputTokensLimit: explicit === null ? null : explicit * choices,
+    outputTokensLimit: explicit === null ? null : Math.min(explicit, longest) * choices,
     outputTokensBound: Math.min(explicit ?? ofModel, most) * choices,
   };
 }

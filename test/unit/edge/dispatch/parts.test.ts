@@ -85,6 +85,8 @@ describe("what a request may take", () => {
   it("is what the window leaves without a limit, and never more than that with one", () => {
     expect(bounds({})).toMatchObject({ outputTokensLimit: null, outputTokensBound: 3_996 });
     expect(bounds({ max_tokens: 1_000_000 })).toMatchObject({ outputTokensBound: 3_996 });
+    // Limits reserve no more than any answer can take, or a wish for the whole window would never fit them.
+    expect(bounds({ max_tokens: 1_000_000, n: 2 })).toMatchObject({ outputTokensLimit: 8_192 });
   });
 
   it("costs at most its bound at full price", () => {
