@@ -40,7 +40,9 @@ llama_context_params contextParams(const ContextSettings& settings, ggml_abort_c
   params.flash_attn_type = settings.flashAttention ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
   params.type_k = settings.kvType;
   params.type_v = settings.kvType;
-  params.kv_unified = true;
+  // Of a single sequence it would be the same cache; but llama.cpp looks at all 256 sequences a unified one could have,
+  // and at their pairs, before every decode.
+  params.kv_unified = settings.sequenceCount > 1;
   // Sliding-window layers keep all cells, so that a prefix can be cut or copied anywhere.
   params.swa_full = true;
   params.no_perf = true;
