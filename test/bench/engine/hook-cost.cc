@@ -22,7 +22,8 @@ namespace {
 
 using namespace steerage;
 
-constexpr int kPromptTokens = 16;
+/// Short, because callgrind steps through its rows too; a longer one would only make the hooks a smaller part.
+constexpr int kPromptTokens = 2;
 constexpr int kBatchTokens = 512;
 constexpr int kFeatures = 512;
 /// Tokens below are single bytes.
