@@ -70,6 +70,7 @@ const modelSchema = z.strictObject({
   context_length: contextLength.optional().describe("As above, for this model."),
   kv_cache_type: kvCacheType.optional().describe("As above, for this model."),
   flash_attention: z.boolean().optional().describe("As above, for this model."),
+  enable_embeddings: z.boolean().optional().describe("As above, for this model."),
   threads: threads.optional().describe("As above, for this model."),
   gpu_layers: gpuLayers.optional().describe("As above, for this model."),
   device: device.optional().describe("As above, for this model."),
@@ -133,6 +134,12 @@ export const hostConfigSchema = z.strictObject({
     .boolean()
     .default(true)
     .describe("Flash attention; without it a batched answer may differ from its solo run."),
+  enable_embeddings: z
+    .boolean()
+    .default(true)
+    .describe(
+      "Whether engines answer `/v1/embeddings`, in a context that is opened at the first such request and costs generation nothing.",
+    ),
   threads: threads.default(0).describe("CPU threads of an engine; 0 means the physical cores."),
   gpu_layers: gpuLayers.default(-1).describe("Layers to offload to the GPU; -1 means all that fit."),
   device: device.default("cpu").describe("Which build of llama.cpp engines run on."),

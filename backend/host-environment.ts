@@ -11,6 +11,7 @@ export const SPECIAL_NAMES: Readonly<Record<string, string>> = {
   context_length: "GGUF_CONTEXT_LENGTH",
   kv_cache_type: "GGUF_KV_CACHE_TYPE",
   flash_attention: "GGUF_FLASH_ATTENTION",
+  enable_embeddings: "GGUF_ENABLE_EMBEDDINGS",
   tensor_split: "GGUF_TENSOR_SPLIT",
   speculative_model: "SPECULATIVE_MODEL",
   speculative_num_tokens: "SPECULATIVE_NUM_TOKENS",
@@ -68,6 +69,6 @@ export function hostEnvironment(given: Readonly<Record<string, string | undefine
 function valueOf(key: string, text: string): string {
   if (key === "logging.level") return LEVELS[text.toUpperCase()] ?? text;
   if (key === "drain_timeout" && parseDurationMs(text) === null) return `${text}s`;
-  if (key === "flash_attention") return text.toLowerCase();
+  if (key === "flash_attention" || key === "enable_embeddings") return text.toLowerCase();
   return text;
 }

@@ -38,6 +38,7 @@ export interface EngineModel {
   readonly profiles: EngineOptions["profiles"];
   /** Whether callers may send a grammar of their own. */
   readonly allowsGrammar: boolean;
+  readonly allowsEmbeddings: boolean;
   /** 0 to 2^32 - 1. */
   readonly randomSeed: () => number;
 }

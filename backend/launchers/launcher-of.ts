@@ -47,6 +47,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, { program, wi
       context_length: contextLength,
       kv_cache_type: model.kv_cache_type ?? config.kv_cache_type,
       flash_attention: model.flash_attention ?? config.flash_attention,
+      enable_embeddings: model.enable_embeddings ?? config.enable_embeddings,
       threads: model.threads ?? config.threads,
       device: model.device ?? config.device,
       gpu_layers: model.gpu_layers ?? config.gpu_layers,

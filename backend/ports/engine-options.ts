@@ -65,6 +65,7 @@ export const engineOptionsSchema = z.object({
   context_length: z.int().min(0),
   kv_cache_type: z.enum(KV_CACHE_TYPES),
   flash_attention: z.boolean(),
+  enable_embeddings: z.boolean().default(true),
   /** 0 means the machine's physical cores. */
   threads: z.int().min(0),
   /** Which build of the llama.cpp libraries to run on. */

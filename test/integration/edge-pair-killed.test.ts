@@ -64,7 +64,7 @@ describe.each(["file", "server"] as const)("two edges on one database (%s), one 
     await edges.until("the other edge settles it", async () =>
       (await exported(edges, "b")).some((row) => row.request_id === requestId),
     );
-    const [settled] = (await exported(edges, "b")).filter((row) => row.request_id === requestId);
+    const settled = (await exported(edges, "b")).find((row) => row.request_id === requestId);
     expect(settled).toMatchObject({ outcome: "cancelled", exactness: "exact" });
     expect(settled?.completion_tokens).toBeGreaterThan(0);
     await expect(edges.cli("b", "usage", "check")).resolves.toContain("The ledger agrees");

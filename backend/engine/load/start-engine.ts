@@ -131,6 +131,7 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     },
     profiles: options.profiles,
     allowsGrammar: options.allow_grammar,
+    allowsEmbeddings: options.enable_embeddings,
     randomSeed: () => randomInt(0, MAX_SEED + 1),
   };
   const ranker = new FeatureRanker({
@@ -223,7 +224,7 @@ function readyEvent(options: EngineOptions, size: ContextSize, { loaded, refused
     capabilities: [
       "chat",
       "completions",
-      "embeddings",
+      ...(options.enable_embeddings ? ["embeddings"] : []),
       "logprobs",
       "response_format",
       "tools",

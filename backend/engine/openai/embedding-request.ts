@@ -20,6 +20,12 @@ export interface EmbeddingPlan {
 
 /** POST /v1/embeddings, from the caller's JSON to a plan. All inputs are checked before any is computed. */
 export function readEmbeddingRequest(body: RequestBody, model: EngineModel, strict: boolean): EmbeddingPlan {
+  if (!model.allowsEmbeddings) {
+    throw new ApiError("invalid_value", {
+      message: "'model': embeddings of this model are switched off on its host.",
+      param: "model",
+    });
+  }
   const read = engineEmbeddingSchema.safeParse(body);
   if (!read.success) throw apiErrorOfZod(read.error);
   const request = read.data;

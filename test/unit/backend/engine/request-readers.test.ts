@@ -37,6 +37,7 @@ beforeEach(() => {
       { name: "gone", steering: { sae_id: "t", features: [{ index: 1, strength: 4 }] } },
     ],
     allowsGrammar: true,
+    allowsEmbeddings: true,
     randomSeed: () => 42,
   };
 });
@@ -281,6 +282,11 @@ describe("a response format", () => {
   ])("keeps the rules of %j", (schema) => {
     expect(() => chat({ response_format: named(schema) })).not.toThrow();
   });
+  it("refuses embeddings that the operator switched off", () => {
+    model = { ...model, allowsEmbeddings: false };
+    expect(() => embedding({})).toThrow(refusal("model"));
+  });
+
   it("leaves a grammar of the caller's own to operators who allow it", () => {
     model = { ...model, allowsGrammar: false };
     expect(() => chat({ grammar: 'root ::= "a"' })).toThrow(refusal("grammar", "unsupported_field"));
