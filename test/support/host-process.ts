@@ -1,11 +1,11 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { FakeEdge } from "./fake-edge.ts";
 import { REPOSITORY } from "./source-tree.ts";
+import { freePorts } from "./stack.ts";
 
 const BACKEND = path.join(REPOSITORY, "dist/backend/main.js");
 
@@ -30,7 +30,7 @@ export class HostProcess {
 
   /** Starts a host for this edge; `config` is merged over a configuration with one sim model named `sim`. */
   static async start(edge: FakeEdge, config: Readonly<Record<string, unknown>> = {}): Promise<HostProcess> {
-    const port = await freePort();
+    const [port = 0] = await freePorts(1);
     const host = new HostProcess(port, {
       node_id: edge.host,
       listen: `127.0.0.1:${port}`,
@@ -150,13 +150,4 @@ export function isAlive(pid: number): boolean {
   } catch {
     return false;
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const address = server.address();
-  const port = typeof address === "object" && address !== null ? address.port : 0;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }

@@ -1,4 +1,5 @@
 import { execFile, spawn, type ChildProcess } from "node:child_process";
+import { randomInt } from "node:crypto";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -143,7 +144,8 @@ export class Stack {
 
   /** Until the edge answers and, where there is a host, knows a ready replica. */
   async untilReady(): Promise<void> {
-    await until(`the stack is ready\n${this.log.slice(-30).join("\n")}`, async () => {
+    const what = (): string => `the stack is ready\n${this.log.slice(-30).join("\n")}`;
+    await until(what, async () => {
       const list = await this.request("/models").catch(() => null);
       if (list === null || !list.ok) return false;
       if (this.#options.host === null) return true;
@@ -202,36 +204,45 @@ export class Stack {
   }
 }
 
-/** Asks again every 50 ms; fails with what was waited for. */
-export async function until(what: string, holds: () => Promise<boolean> | boolean, limitMs = 60_000): Promise<void> {
+/** Asks again every 50 ms; fails with what was waited for, as it is said then. */
+export async function until(
+  what: string | (() => string),
+  holds: () => Promise<boolean> | boolean,
+  limitMs = 60_000,
+): Promise<void> {
   const end = Date.now() + limitMs;
   while (Date.now() < end) {
     if (await holds()) return;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error(`waited ${limitMs} ms in vain until ${what}`);
+  throw new Error(`waited ${limitMs} ms in vain until ${typeof what === "string" ? what : what()}`);
 }
 
 function withinMs<T>(promise: Promise<T>, ms: number): Promise<T | null> {
   return Promise.race([promise, new Promise<null>((resolve) => setTimeout(() => resolve(null), ms).unref())]);
 }
 
+/** Below the range from which the kernel takes the ports of connections, which could take one away before it is used. */
+const PORTS = { from: 10_000, count: 20_000 };
+
+/** Ports on which nothing listens, for programs that are about to. */
 export async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer());
-  const ports = await Promise.all(
-    servers.map(
-      (server) =>
-        new Promise<number>((resolve, reject) => {
-          server.once("error", reject);
-          server.listen(0, "127.0.0.1", () => {
-            const address = server.address();
-            resolve(typeof address === "object" && address !== null ? address.port : 0);
-          });
-        }),
-    ),
-  );
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))));
+  const held = await Promise.all(Array.from({ length: count }, holdPort));
+  const ports = held.map(({ port }) => port);
+  await Promise.all(held.map(({ release }) => release()));
   return ports;
+}
+
+async function holdPort(): Promise<{ readonly port: number; readonly release: () => Promise<unknown> }> {
+  for (;;) {
+    const port = PORTS.from + randomInt(PORTS.count);
+    const server = createServer();
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once("error", () => resolve(false));
+      server.listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (isFree) return { port, release: () => new Promise((resolve) => server.close(resolve)) };
+  }
 }
 
 function memberOf(json: string, name: string): string {
