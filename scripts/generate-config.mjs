@@ -45,7 +45,8 @@ models:
 \`\`\`
 
 - \`steerage config check FILE\` says what \`serve\` would say of a file. SIGHUP makes a running edge read its file again and apply it, whole
-  or not at all: the log says which, and why. Requests keep the settings that they began with; what waits is judged by the new ones.
+  or not at all: the log says which, and why. Send it to the edge's own process: \`npx\` in front of it ends and passes
+  nothing on. Requests keep the settings that they began with; what waits is judged by the new ones.
   Sockets, \`name\`, \`data\`, \`auth.store\`, the journal's settings, \`control.lease_ttl\` and \`logging.format\` need a restart.
 - \`data\` holds the usage journal, the embedded database and the edge's private key (\`keys/edge-signing.json\`, mode 0600: one or two JWKs,
   the first signs and all are published to hosts, so a new key goes in second place first).

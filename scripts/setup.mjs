@@ -12,7 +12,14 @@ const OLDEST_NODE = [20, 19];
 const INSTALL_STAMP = path.join(ROOT, "node_modules", ".steerage-install");
 
 /** An error whose message is all that a person needs. */
-export class SetupError extends Error {}
+export class SetupError extends Error {
+  exitCode = 1;
+}
+
+/** A command line that cannot be used. */
+export class UsageError extends SetupError {
+  exitCode = 2;
+}
 
 /** Progress goes to stderr: stdout belongs to the caller's one line. */
 export function say(text) {
@@ -78,6 +85,6 @@ export async function main(body) {
     await body();
   } catch (error) {
     process.stderr.write(error instanceof SetupError ? `${error.message}\n` : `${error?.stack ?? error}\n`);
-    process.exitCode = 1;
+    process.exitCode = error instanceof SetupError ? error.exitCode : 1;
   }
 }

@@ -7,7 +7,7 @@ import path from "node:path";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
-import { main, ROOT, say, setUp, SetupError } from "./setup.mjs";
+import { main, ROOT, say, setUp, SetupError, UsageError } from "./setup.mjs";
 
 const MODEL = "demo-storyteller-1m";
 const PROJECT = "demo";
@@ -42,7 +42,7 @@ function readOptions() {
       },
     }));
   } catch (error) {
-    throw new SetupError(`${error.message.split("\n")[0]} See 'npm run up -- --help'.`);
+    throw new UsageError(`${error.message.split("\n")[0].replace(/\.$/, "")}. See 'npm run up -- --help'.`);
   }
   if (values.help) {
     process.stdout.write(`${HELP}\n`);
@@ -51,7 +51,7 @@ function readOptions() {
   const port = (name) => {
     const number = Number(values[name]);
     if (Number.isInteger(number) && number > 0 && number < 65_536) return number;
-    throw new SetupError(`--${name} must be a port number from 1 to 65535, not '${values[name]}'.`);
+    throw new UsageError(`--${name} must be a port number from 1 to 65535, not '${values[name]}'.`);
   };
   const ports = {
     public: port("port"),
@@ -59,7 +59,7 @@ function readOptions() {
     metrics: port("metrics-port"),
     backend: port("backend-port"),
   };
-  if (new Set(Object.values(ports)).size < 4) throw new SetupError("The four ports must differ from each other.");
+  if (new Set(Object.values(ports)).size < 4) throw new UsageError("The four ports must differ from each other.");
   return { ports, data: path.resolve(values.data), json: values.json };
 }
 
@@ -314,6 +314,7 @@ Steerage is ready.
   base URL  ${baseUrl}
   API key   ${apiKey ?? hint}
   overview  http://127.0.0.1:${ports.public}/
+  operators ${adminUrl}/
   metrics   ${metricsUrl}
 
 A plain answer:
