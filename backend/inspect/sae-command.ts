@@ -51,14 +51,17 @@ async function inspectAndPrint(modelPath: string, saePath: string, flags: Inspec
   const reference = flags.reference === undefined ? null : await readReference(flags.reference);
   const text = await textOf(flags, saePath);
   // Loaded late: no other command needs the native core in this process.
-  const [{ inspectSae }, { loadNative, nativeErrorCode }, { threadCount }, { physicalCores }] = await Promise.all([
-    import("./inspection.ts"),
-    import("../native/load.ts"),
-    import("../engine/load/thread-count.ts"),
-    import("../engine/load/physical-cores.ts"),
-  ]);
+  const [{ inspectSae }, { loadNative, NativeLoadError, nativeErrorCode }, { threadCount }, { physicalCores }] =
+    await Promise.all([
+      import("./inspection.ts"),
+      import("../native/load.ts"),
+      import("../engine/load/thread-count.ts"),
+      import("../engine/load/physical-cores.ts"),
+    ]);
   const cores = await physicalCores();
-  const addon = await loadNative({ variant: "cpu", onLog: () => undefined });
+  const addon = await loadNative({ variant: "cpu", onLog: () => undefined }).catch((thrown: unknown) => {
+    throw thrown instanceof NativeLoadError ? new ConfigError(oneLine(thrown.message)) : thrown;
+  });
   let inspection: Inspection;
   try {
     inspection = await inspectSae(

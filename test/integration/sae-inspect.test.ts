@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { cpSync, symlinkSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { describe, expect, it } from "vitest";
 import { filesFolder } from "../support/safetensors-fixture.ts";
@@ -68,5 +68,19 @@ describe("steerage-backend sae inspect", () => {
       expect(stderr).toContain(named);
       expect(stderr.trimEnd().split("\n")).toHaveLength(1);
     }
+  });
+
+  it("tells in one line that the native core is not built", () => {
+    const folder = filesFolder({});
+    for (const part of ["dist/backend", "dist/shared", "package.json"]) {
+      cpSync(path.join(REPOSITORY, part), path.join(folder, part), { recursive: true });
+    }
+    symlinkSync(path.join(REPOSITORY, "node_modules"), path.join(folder, "node_modules"));
+    const program = path.join(folder, "dist/backend/main.js");
+    expect(spawnSync(process.execPath, [program, "sae", "inspect", MODEL, SAE], { encoding: "utf8" })).toMatchObject({
+      status: 2,
+      stdout: "",
+      stderr: "error: the native core is not built: run `node scripts/build-native.mjs`\n",
+    });
   });
 });
