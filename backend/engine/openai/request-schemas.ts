@@ -17,7 +17,8 @@ const engineShape = {
   profile: profileNameSchema.nullish(),
   steering_intensity: intensitySchema.nullish(),
   return_sae_activations: activationRequestsSchema.nullish(),
-  repetition_penalty: z.number().gt(0).max(2).nullish(),
+  // The native core takes no less: what it divides by must not vanish in single precision.
+  repetition_penalty: z.number().min(1e-6).max(2).nullish(),
   logit_bias: z
     .record(z.string().regex(/^\d{1,9}$/, "a token id is expected"), z.number().min(-100).max(100))
     .refine((bias) => Object.keys(bias).length <= MAX_BIASED_TOKENS, `at most ${MAX_BIASED_TOKENS} tokens`)

@@ -282,6 +282,12 @@ describe("a response format", () => {
   ])("keeps the rules of %j", (schema) => {
     expect(() => chat({ response_format: named(schema) })).not.toThrow();
   });
+  it("takes a repetition penalty down to what the native core takes, and refuses less by name", () => {
+    expect(chat({ repetition_penalty: 1e-6 }).sampler.repeatPenalty).toBe(1e-6);
+    for (const repetition_penalty of [1e-7, 0, -1, 2.1])
+      expect(() => chat({ repetition_penalty })).toThrow(refusal("repetition_penalty"));
+  });
+
   it("refuses embeddings that the operator switched off", () => {
     model = { ...model, allowsEmbeddings: false };
     expect(() => embedding({})).toThrow(refusal("model"));
