@@ -1,4 +1,5 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
+import { joinBytes } from "../../shared/join-bytes.ts";
 import { ERROR_SOURCE_HEADER } from "../../shared/protocol/headers.ts";
 import type { Claim, ClaimResult, ReplicaTarget } from "../ports/coordinator.ts";
 import type { ServedModel } from "../ports/fleet.ts";
@@ -165,7 +166,7 @@ async function exchanged({ clock, signer, upstream, settings }: SaeCallDeps, cal
         onEnd: () => {
           over();
           if (head === null) reject(new ApiError("upstream_error", { source: "backend" }));
-          else resolve({ ...head, body: joined(chunks, length) });
+          else resolve({ ...head, body: joinBytes(chunks) });
         },
         onFailure: (failure, cause) => {
           over();
@@ -187,14 +188,4 @@ const PASSED: ReadonlySet<string> = new Set([
 
 function passed(headers: Readonly<Record<string, string>>): Record<string, string> {
   return Object.fromEntries(Object.entries(headers).filter(([name]) => PASSED.has(name)));
-}
-
-function joined(chunks: readonly Uint8Array[], length: number): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(length);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.length;
-  }
-  return whole;
 }

@@ -1,4 +1,5 @@
 import { ApiError } from "../../shared/errors/api-error.ts";
+import { joinBytes } from "../../shared/join-bytes.ts";
 
 /** A JSON object as the caller sent it, and as text for those who forward it unchanged. */
 export interface JsonObjectBody {
@@ -74,13 +75,7 @@ async function readBounded(body: ReadableStream<Uint8Array> | null, maxBytes: nu
     }
     chunks.push(value);
   }
-  const whole = new Uint8Array(total);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.byteLength;
-  }
-  return whole;
+  return joinBytes(chunks);
 }
 
 function tooLarge(maxBytes: number): ApiError {

@@ -43,8 +43,10 @@ export function budgetsOf(limits: ScopeLimits): readonly Budget[] {
 
 /** Of every scope the limit of which least is left; of two the narrower one's. */
 export function rateLimitState(scopes: readonly EffectiveScope[], nowMs: number): RateLimitState {
-  const requests = leastLeft(scopes.map((scope) => requestsView(scope, nowMs)));
-  const tokens = leastLeft(scopes.map(tokensView));
+  return stateOf(leastLeft(scopes.map((scope) => requestsView(scope, nowMs))), leastLeft(scopes.map(tokensView)));
+}
+
+export function stateOf(requests: RateView | null, tokens: RateView | null): RateLimitState {
   return {
     limitRequests: requests?.limit ?? null,
     remainingRequests: requests?.remaining ?? null,
@@ -84,7 +86,7 @@ function tokensView({ tokensPerMinute, state }: EffectiveScope): RateView | null
   return { limit: tokensPerMinute, ...tokensLeft(state.bucket, tokensPerMinute) };
 }
 
-function leastLeft(views: readonly (RateView | null)[]): RateView | null {
+export function leastLeft(views: readonly (RateView | null)[]): RateView | null {
   let least: RateView | null = null;
   for (const view of views) {
     if (view !== null && (least === null || view.remaining < least.remaining)) least = view;

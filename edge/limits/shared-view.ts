@@ -2,6 +2,7 @@ import type { LimitsView, RateLimitState, RateView, ScopeView } from "../ports/l
 import type { RateResource } from "../ports/slice-store.ts";
 import type { Block } from "./block.ts";
 import type { EdgeSlices, SliceNeed } from "./edge-slices.ts";
+import { leastLeft, stateOf } from "./effective-scope.ts";
 import { periodStartMs } from "./period.ts";
 import { WINDOW_MS } from "./request-rate.ts";
 
@@ -75,18 +76,11 @@ export function sharedView(view: LimitsView, slices: EdgeSlices, atMs: number, n
           };
     }),
   }));
-  const requests = least(scopes.map((scope) => scope.requests));
-  const tokens = least(scopes.map((scope) => scope.tokens));
+  const requests = leastLeft(scopes.map((scope) => scope.requests));
+  const tokens = leastLeft(scopes.map((scope) => scope.tokens));
   return {
     scopes,
-    state: {
-      limitRequests: requests?.limit ?? null,
-      remainingRequests: requests?.remaining ?? null,
-      resetRequestsMs: requests?.resetMs ?? null,
-      limitTokens: tokens?.limit ?? null,
-      remainingTokens: tokens?.remaining ?? null,
-      resetTokensMs: tokens?.resetMs ?? null,
-    },
+    state: stateOf(requests, tokens),
   };
 }
 
@@ -96,7 +90,7 @@ function leastOf(
   slices: EdgeSlices,
   nowMs: number,
 ): RateView | null {
-  return least(
+  return leastLeft(
     needs.map((need) =>
       need.kind === "rate" && need.resource === resource
         ? rateView(need.perMinute, slices.leftOfRate(need.scope, resource, nowMs))
@@ -106,16 +100,10 @@ function leastOf(
 }
 
 function leastRate(own: RateView | null, left: number | null): RateView | null {
-  return own === null ? null : least([own, rateView(own.limit, left)]);
+  return own === null ? null : leastLeft([own, rateView(own.limit, left)]);
 }
 
 function rateView(limit: number, left: number | null): RateView | null {
   if (left === null) return null;
   return { limit, remaining: Math.floor(left), resetMs: ((limit - left) * WINDOW_MS) / limit };
-}
-
-function least(views: readonly (RateView | null)[]): RateView | null {
-  let found: RateView | null = null;
-  for (const view of views) if (view !== null && (found === null || view.remaining < found.remaining)) found = view;
-  return found;
 }

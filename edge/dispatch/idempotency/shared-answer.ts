@@ -1,3 +1,4 @@
+import { joinBytes } from "../../../shared/join-bytes.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
 import type { ResponseWriter } from "../../ports/response-writer.ts";
 
@@ -93,7 +94,7 @@ export class SharedAnswer implements ResponseWriter {
     const head = this.#head;
     if (head === null || this.#ended !== "end" || this.#isError()) return null;
     if (this.#isTooLarge) return { ...head, body: null };
-    const body = joined(this.#chunks, this.#bytes);
+    const body = joinBytes(this.#chunks);
     // A stream that ends without its mark ended with an error.
     return isStream(head.headers) && !endsWithMark(body) ? null : { ...head, body };
   }
@@ -220,14 +221,4 @@ function endsWithMark(body: Uint8Array): boolean {
 function isStream(headers: Readonly<Record<string, string>>): boolean {
   const [, type = ""] = Object.entries(headers).find(([name]) => name.toLowerCase() === "content-type") ?? [];
   return type.startsWith("text/event-stream");
-}
-
-function joined(chunks: readonly Uint8Array[], length: number): Uint8Array {
-  const whole = new Uint8Array(length);
-  let at = 0;
-  for (const chunk of chunks) {
-    whole.set(chunk, at);
-    at += chunk.length;
-  }
-  return whole;
 }

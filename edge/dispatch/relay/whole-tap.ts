@@ -1,3 +1,4 @@
+import { joinBytes } from "../../../shared/join-bytes.ts";
 import type { TokenCounts } from "../../ports/ledger.ts";
 import { parseJson } from "./refusal.ts";
 import { isObject, readUsage } from "./usage-reader.ts";
@@ -36,23 +37,13 @@ export class WholeTap {
 
   #text(): string {
     const [first] = this.#parts;
-    const whole = first !== undefined && this.#parts.length === 1 ? first : joined(this.#parts, this.#keptBytes);
+    const whole = first !== undefined && this.#parts.length === 1 ? first : joinBytes(this.#parts);
     this.#parts = [];
     return UTF8.decode(whole);
   }
 }
 
 const UTF8 = new TextDecoder("utf-8");
-
-function joined(parts: readonly Uint8Array[], bytes: number): Uint8Array {
-  const whole = new Uint8Array(bytes);
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
-}
 
 /** Without the beginning there is no parsing: the last member called `usage` is cut out by its braces. */
 function lastUsageIn(text: string): unknown {
