@@ -205,8 +205,8 @@ export class RunningRequests {
       }
       // A refusal computes nothing, so its zeros are exact even without a word from the engine.
       if (entry.end === "refused") this.#settle(key, entry, NOTHING, { outcome: "failed", exactness: "exact" });
-      // The engine lives and never spoke of it: the connection was closed before it read the request.
-      else if (entry.end === "cancelled" && !entry.heard && entry.events === 0)
+      // An engine without a board lives and never spoke of it: the connection was closed before it read the request.
+      else if (this.#boardOf(entry) === null && entry.end === "cancelled" && !entry.heard && entry.events === 0)
         this.#settle(key, entry, NOTHING, { outcome: "cancelled", exactness: "exact" });
       else this.#settleByBoard(key, entry, outcomeOf(entry.end));
     });
@@ -224,7 +224,8 @@ export class RunningRequests {
     const isFinal = entry.instance <= this.#lastEnded || account?.ended === true;
     if (board !== null && account !== null && isFinal) return { counts: account, exactness: "exact" };
     if (board?.isComplete === true && account === null) return { counts: NOTHING, exactness: "exact" };
-    return { counts: countedOf(entry), exactness: "counted" };
+    const counted = countedOf(entry);
+    return { counts: account === null ? counted : most(account, counted), exactness: "counted" };
   }
 
   #begunOnBoard(key: string, entry: Entry): boolean {

@@ -154,6 +154,13 @@ describe("running requests", () => {
     expect([request.wasHeard(), request.isUntouched()]).toEqual([true, false]);
   });
 
+  it("does not call zeros exact that a living engine's board contradicts", () => {
+    request.close("cancelled");
+    board = boardWith(counts(5, 0, 2));
+    clock.advance(GRACE_MS);
+    expect(recorded).toMatchObject([{ ...counts(5, 0, 2), outcome: "cancelled", exactness: "counted" }]);
+  });
+
   it("takes from a living engine's board only what it has closed", () => {
     request.close("broke");
     board = boardWith(counts(5, 0, 2));
