@@ -120,8 +120,14 @@ export interface AppliedChat {
 export interface ContextOptions {
   /** Sequences that may live at once, 1 to 256. */
   sequenceCount: number;
-  /** KV cells shared by all sequences (unified cache). */
+  /** KV cells of all sequences together. */
   cellCount: number;
+  /**
+   * Every sequence gets an equal share of the cells for itself, rounded up to 256: attention then reads no cells but its
+   * own, and a copy from sequence to sequence moves a whole share. Left out or false, all take cells from one pool (a
+   * unified cache) and a copy costs nothing. Not for recurrent and hybrid models.
+   */
+  kvStreams?: boolean;
   /** Tokens one step may carry; the micro-batch has the same size. */
   batchTokens: number;
   threads: number;

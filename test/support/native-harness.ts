@@ -119,6 +119,7 @@ export class NativeSession {
       threads: 1,
       flashAttention: true,
       kvType: "f16",
+      kvStreams: process.env["STEERAGE_TEST_KV_STREAMS"] === "1",
       onStep: (events) => {
         holder.session?.onStep(events);
         sortEvents(events, jobs);

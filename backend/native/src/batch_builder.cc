@@ -1,5 +1,7 @@
 #include "batch_builder.h"
 
+#include <algorithm>
+
 namespace steerage {
 
 BatchBuilder::BatchBuilder(int capacity) : capacity_(capacity), batch_(llama_batch_init(capacity, 0, 1)) {
@@ -27,6 +29,22 @@ void BatchBuilder::add(const BatchRow& row) {
   batch_.logits[place] = row.output ? 1 : 0;
   rows_.push_back(row);
   if (row.output) outputs_.push_back(place);
+}
+
+std::vector<Job*> ownersOf(const std::vector<BatchRow>& rows) {
+  std::vector<Job*> owners;
+  for (const BatchRow& row : rows) {
+    if (std::find(owners.begin(), owners.end(), row.job) == owners.end()) owners.push_back(row.job);
+  }
+  return owners;
+}
+
+std::vector<BatchRow> rowsOf(const std::vector<BatchRow>& rows, const Job* job, bool inverted) {
+  std::vector<BatchRow> chosen;
+  for (const BatchRow& row : rows) {
+    if ((row.job == job) != inverted) chosen.push_back(row);
+  }
+  return chosen;
 }
 
 }  // namespace steerage

@@ -1,5 +1,6 @@
 // The rows of one decode call, in the order in which they are submitted, with the job each belongs to. With a unified
-// cache llama.cpp keeps that order; OwnershipCheck proves it each time. Decode thread only.
+// cache llama.cpp keeps that order, with streams it regroups them; OwnershipCheck proves each time which is where.
+// Decode thread only.
 #pragma once
 
 #include <vector>
@@ -23,6 +24,12 @@ struct BatchRow {
   /// A guess: the row counts only when its token is the one that was drawn before it.
   bool draft = false;
 };
+
+/// The jobs that own rows, each once, in batch order.
+std::vector<Job*> ownersOf(const std::vector<BatchRow>& rows);
+
+/// The rows of the job, or with `inverted` those of all others.
+std::vector<BatchRow> rowsOf(const std::vector<BatchRow>& rows, const Job* job, bool inverted);
 
 class BatchBuilder {
  public:

@@ -52,6 +52,10 @@ ContextSettings readSettings(const ObjectReader& options, const ModelFacts& fact
   settings.threads = options.integer("threads", 1, GGML_MAX_N_THREADS);
   settings.flashAttention = options.boolean("flashAttention");
   settings.kvType = readKvType(options);
+  if (!options.member("kvStreams").IsUndefined()) settings.kvStreams = options.boolean("kvStreams");
+  if (settings.hasStreams() && (facts.recurrent || facts.hybrid)) {
+    throw NativeError(ErrorCode::InvalidArgument, "options.kvStreams is not for recurrent and hybrid models");
+  }
   const Napi::Value bounds = options.member("boundsPrefill");
   if (!bounds.IsUndefined()) settings.boundsPrefill = options.boolean("boundsPrefill");
   settings.controlVector = readControlVector(options, facts);

@@ -30,7 +30,7 @@ ContextPtr initContext(const ModelHandle& model, const llama_context_params& par
 llama_context_params contextParams(const ContextSettings& settings, ggml_abort_callback abort, void* abortData) {
   llama_context_params params = llama_context_default_params();
   params.n_ctx = static_cast<uint32_t>(settings.cellCount);
-  // One micro-batch per decode: rows then stand in submitted order, and a hook sees the whole step at once.
+  // Of a unified cache one micro-batch per decode: rows then stand in submitted order, and a hook sees the whole step.
   params.n_batch = static_cast<uint32_t>(settings.batchTokens);
   params.n_ubatch = static_cast<uint32_t>(settings.batchTokens);
   params.n_seq_max = static_cast<uint32_t>(settings.sequenceCount);
@@ -42,7 +42,7 @@ llama_context_params contextParams(const ContextSettings& settings, ggml_abort_c
   params.type_v = settings.kvType;
   // Of a single sequence it would be the same cache; but llama.cpp looks at all 256 sequences a unified one could have,
   // and at their pairs, before every decode.
-  params.kv_unified = settings.sequenceCount > 1;
+  params.kv_unified = settings.sequenceCount > 1 && !settings.kvStreams;
   // Sliding-window layers keep all cells, so that a prefix can be cut or copied anywhere.
   params.swa_full = true;
   params.no_perf = true;

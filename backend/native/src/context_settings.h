@@ -15,6 +15,8 @@ class EvalHook;
 struct ContextSettings {
   int sequenceCount = 1;
   int cellCount = 0;
+  /// Every sequence has cells of its own, an equal share of `cellCount`, instead of any of one pool.
+  bool kvStreams = false;
   int batchTokens = 0;
   int threads = 1;
   bool flashAttention = true;
@@ -31,6 +33,9 @@ struct ContextSettings {
   std::vector<float> controlVector;
   /// Where jobs with an account record tell how far they are; null when nobody reads it.
   std::shared_ptr<AccountBoard> accounts;
+
+  /// Of a single sequence both layouts are the same cache.
+  bool hasStreams() const { return kvStreams && sequenceCount > 1; }
 };
 
 struct FreeContext {

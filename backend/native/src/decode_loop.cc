@@ -21,36 +21,21 @@ constexpr int kNoFreeCells = 1;
 // Rows of one step whose logits are kept for the log-probabilities of a prompt: each is a whole vocabulary of floats.
 constexpr int kPromptLogprobRows = 64;
 
-/// The jobs that own rows, each once, in batch order.
-std::vector<Job*> ownersOf(const std::vector<BatchRow>& rows) {
-  std::vector<Job*> owners;
-  for (const BatchRow& row : rows) {
-    if (std::find(owners.begin(), owners.end(), row.job) == owners.end()) owners.push_back(row.job);
-  }
-  return owners;
-}
-
-std::vector<BatchRow> rowsOf(const std::vector<BatchRow>& rows, const Job* job, bool inverted) {
-  std::vector<BatchRow> chosen;
-  for (const BatchRow& row : rows) {
-    if ((row.job == job) != inverted) chosen.push_back(row);
-  }
-  return chosen;
-}
-
 }  // namespace
 
 DecodeLoop::DecodeLoop(std::shared_ptr<ModelHandle> model, const ContextSettings& settings)
     : model_(std::move(model)),
       use_(std::make_unique<ModelUse>(model_)),
       settings_(settings),
-      hook_(model_->facts().layerCount, model_->facts().embeddingWidth),
+      hook_(model_->facts().layerCount, model_->facts().embeddingWidth,
+            settings.hasStreams() ? settings.sequenceCount : 0),
       pool_(std::make_unique<ThreadPool>(settings.threads)),
       context_(openContext(*model_, settings, hook_, shouldAbort, this)),
       batch_(settings.batchTokens),
-      slots_(static_cast<size_t>(settings.sequenceCount)) {
+      slots_(static_cast<size_t>(settings.sequenceCount)),
+      promptShares_(slots_.size()) {
   pool_->attachTo(context_.get());
-  support_ = probeHooks(context_.get(), *model_, hook_, settings.sequenceCount);
+  support_ = probeHooks(context_.get(), *model_, hook_, settings);
   speculation_ = Speculation::open(context_.get(), *model_, settings, *pool_, shouldAbort, this);
 }
 
@@ -183,7 +168,9 @@ bool DecodeLoop::reuseCells(const JobOptions& options) {
   if (keep > 0 && options.copyFromSequenceId != sequence) {
     // The lender may be running: its prompt cells stay as they are while it does.
     llama_memory_seq_rm(memory(), sequence, -1, -1);
-    llama_memory_seq_cp(memory(), options.copyFromSequenceId, sequence, 0, keep);
+    // From stream to stream only all cells can be copied; what is too much is cut below.
+    const int end = settings_.hasStreams() ? -1 : keep;
+    llama_memory_seq_cp(memory(), options.copyFromSequenceId, sequence, -1, end);
   }
   const int window = model_->facts().slidingWindow;
   const int firstNeeded = window > 0 ? std::max(0, keep - window) : 0;
@@ -252,15 +239,30 @@ void DecodeLoop::planBatch() {
     const int computed = speculation_->propose(slots_, decoding, budget - promptRowsLeft());
     counters_.draftModelTokens += static_cast<uint64_t>(computed);
   }
-  // Ascending sequence ids: should llama.cpp ever regroup rows by sequence, they keep their order even then.
+  sharePromptRows(budget);
+  // Ascending sequence ids: streams of neighbours are computed together only when their rows come in this order.
   for (const auto& slot : slots_) {
-    if (decodes(slot)) addDecodeRows(*slot);
+    if (!slot) continue;
+    if (decodes(slot)) {
+      addDecodeRows(*slot);
+    } else {
+      addPromptRows(*slot, promptShares_[static_cast<size_t>(slot->options.sequenceId)]);
+    }
   }
-  const int mostRows = decoding + budget;
-  for (Job* job : waitingPrompts_) {
-    const int left = mostRows - static_cast<int>(batch_.rows().size());
-    if (left == 0) break;
-    addPromptRows(*job, left);
+}
+
+/// Gives the room that drafts leave to the prompts, the one that waits longest first.
+void DecodeLoop::sharePromptRows(int room) {
+  for (const auto& slot : slots_) {
+    if (slot && slot->drafts) room -= static_cast<int>(slot->drafts->proposed.size());
+  }
+  std::fill(promptShares_.begin(), promptShares_.end(), 0);
+  for (const Job* job : waitingPrompts_) {
+    const int left = static_cast<int>(job->options.tokens.size()) - job->promptInCells;
+    const int most = job->options.promptLogprobs ? std::min(room, kPromptLogprobRows) : room;
+    const int rows = std::max(0, std::min(left, most));
+    promptShares_[static_cast<size_t>(job->options.sequenceId)] = rows;
+    room -= rows;
   }
 }
 
@@ -280,11 +282,10 @@ int DecodeLoop::promptRowsLeft() const {
   return rows;
 }
 
-void DecodeLoop::addPromptRows(Job& job, int budget) {
+void DecodeLoop::addPromptRows(Job& job, int rows) {
   const std::vector<int32_t>& tokens = job.options.tokens;
   const bool told = job.options.promptLogprobs;
-  const int rows = told ? std::min(budget, kPromptLogprobRows) : budget;
-  const int end = std::min(static_cast<int>(tokens.size()), job.promptInCells + rows);
+  const int end = job.promptInCells + rows;
   // In the last layer only output rows remain, so rows that are read or edited there must be outputs.
   const LayerPlan* lastLayer = job.hooks.at(model_->facts().layerCount - 1);
   for (int position = job.promptInCells; position < end; position++) {
@@ -329,7 +330,8 @@ void DecodeLoop::recover(int status, const std::vector<BatchRow>& rows, StepEven
     fail(*owners.front(), ErrorCode::DecodeFailed, reason, events);
     return;
   }
-  if (status == kNoFreeCells) {
+  // Who has cells of its own runs out of them alone.
+  if (status == kNoFreeCells && !settings_.hasStreams()) {
     Job* youngest = *std::max_element(owners.begin(), owners.end(),
                                       [](const Job* a, const Job* b) { return a->admission < b->admission; });
     fail(*youngest, ErrorCode::DecodeFailed, reason, events);

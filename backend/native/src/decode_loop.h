@@ -83,7 +83,8 @@ class DecodeLoop {
   void planBatch();
   void addDecodeRows(Job& job);
   int promptRowsLeft() const;
-  void addPromptRows(Job& job, int budget);
+  void sharePromptRows(int room);
+  void addPromptRows(Job& job, int rows);
   void decodeBatch(StepEvents& events);
   void recover(int status, const std::vector<BatchRow>& rows, StepEvents& events);
   void decodeRows(const std::vector<BatchRow>& rows, StepEvents& events);
@@ -129,6 +130,8 @@ class DecodeLoop {
   std::unique_ptr<Speculation> speculation_;
   std::vector<std::unique_ptr<Job>> slots_;
   std::vector<Job*> waitingPrompts_;
+  /// Prompt rows of each sequence in the step that is planned.
+  std::vector<int> promptShares_;
   std::vector<std::unique_ptr<Job>> ended_;
   uint64_t admissions_ = 0;
   CandidateBuffer candidates_;

@@ -5,9 +5,10 @@
 
 namespace steerage {
 
-EvalHook::EvalHook(int layerCount, int embeddingWidth)
+EvalHook::EvalHook(int layerCount, int embeddingWidth, int streams)
     : layerCount_(layerCount),
       width_(embeddingWidth),
+      check_(streams),
       hooks_(embeddingWidth),
       visitedAt_(static_cast<size_t>(layerCount), -1) {}
 
@@ -38,7 +39,8 @@ void EvalHook::finish() {
 
 bool EvalHook::ask(const ggml_tensor* tensor) {
   if (!active_) return false;
-  if (tensor->op == GGML_OP_GET_ROWS || (tensor->op == GGML_OP_ROPE && check_.needsPositions())) {
+  if (tensor->op == GGML_OP_GET_ROWS || (tensor->op == GGML_OP_ROPE && check_.needsPositions()) ||
+      (tensor->op == GGML_OP_SET_ROWS && check_.needsCells())) {
     check_.observe(tensor);
   }
   if (!hooks_.wantsAny() && observer_ == nullptr) return false;
@@ -67,41 +69,35 @@ void EvalHook::visit(ggml_tensor* tensor) {
     return;
   }
   hookCalls_++;
-  if (mapRows(tensor, layer)) hooks_.apply(tensor, layer, rowAt_);
+  const std::vector<int>* rows = mapRows(tensor, layer);
+  if (rows != nullptr) hooks_.apply(tensor, layer, *rows);
 }
 
-bool EvalHook::mapRows(const ggml_tensor* tensor, int layer) {
-  if (check_.violated()) return false;
+const std::vector<int>* EvalHook::mapRows(const ggml_tensor* tensor, int layer) {
+  if (check_.violated()) return nullptr;
   const std::string name(tensor->name);
   if (!check_.proven()) {
     check_.violate(name + " came before the micro-batch was proven");
-    return false;
+    return nullptr;
   }
   if (tensor->type != GGML_TYPE_F32 || tensor->ne[0] != width_ || tensor->ne[2] != 1 || tensor->ne[3] != 1 ||
       !ggml_is_contiguous(tensor)) {
     check_.violate(name + " is not a plain matrix of residual rows");
-    return false;
+    return nullptr;
   }
   const MicroBatch& micro = check_.microBatch();
-  if (layer >= layerCount_ || visitedAt_[static_cast<size_t>(layer)] == micro.firstRow) {
+  if (layer >= layerCount_ || visitedAt_[static_cast<size_t>(layer)] == micro.number) {
     check_.violate(name + " occurs twice");
-    return false;
+    return nullptr;
   }
-  visitedAt_[static_cast<size_t>(layer)] = micro.firstRow;
+  visitedAt_[static_cast<size_t>(layer)] = micro.number;
 
-  const auto rows = static_cast<int>(tensor->ne[1]);
-  rowAt_.resize(static_cast<size_t>(rows));
-  if (rows == micro.rowCount) {
-    for (int r = 0; r < rows; r++) rowAt_[static_cast<size_t>(r)] = micro.firstRow + r;
-    return true;
-  }
-  if (layer == layerCount_ - 1 && rows == micro.outputCount) {
-    for (int r = 0; r < rows; r++) rowAt_[static_cast<size_t>(r)] = check_.outputRow(micro.firstOutput + r);
-    return true;
-  }
-  check_.violate(name + " has " + std::to_string(rows) + " rows for " + std::to_string(micro.rowCount) + " tokens and " +
-                 std::to_string(micro.outputCount) + " outputs");
-  return false;
+  const auto rows = static_cast<size_t>(tensor->ne[1]);
+  if (rows == micro.rows.size()) return &micro.rows;
+  if (layer == layerCount_ - 1 && rows == micro.outputs.size()) return &micro.outputs;
+  check_.violate(name + " has " + std::to_string(rows) + " rows for " + std::to_string(micro.rows.size()) +
+                 " tokens and " + std::to_string(micro.outputs.size()) + " outputs");
+  return nullptr;
 }
 
 }  // namespace steerage

@@ -22,7 +22,8 @@ class ResidualObserver {
 
 class EvalHook {
  public:
-  EvalHook(int layerCount, int embeddingWidth);
+  /// `streams` is the number of sequences that have cells of their own, 0 in a unified cache.
+  EvalHook(int layerCount, int embeddingWidth, int streams);
   EvalHook(const EvalHook&) = delete;
   EvalHook& operator=(const EvalHook&) = delete;
 
@@ -45,8 +46,8 @@ class EvalHook {
   void visit(ggml_tensor* tensor);
   /// Layer of a tensor called l_out-<layer>, else -1.
   static int residualLayer(const char* name);
-  /// Fills rowAt_, or reports the violation and returns false.
-  bool mapRows(const ggml_tensor* tensor, int layer);
+  /// The batch row of every row of the tensor, or null and a violation.
+  const std::vector<int>* mapRows(const ggml_tensor* tensor, int layer);
 
   int layerCount_;
   int width_;
@@ -55,8 +56,7 @@ class EvalHook {
   ResidualObserver* observer_ = nullptr;
   bool active_ = false;
   uint64_t hookCalls_ = 0;
-  std::vector<int> rowAt_;
-  /// First batch row of the micro-batch in which each layer was last visited, to notice a second visit.
+  /// Number of the micro-batch in which each layer was last visited, to notice a second visit.
   std::vector<int> visitedAt_;
 };
 

@@ -19,8 +19,8 @@ class ProbeObserver : public ResidualObserver {
   void residual(int layer, const ggml_tensor* tensor, const OwnershipCheck& check) override {
     if (layer >= facts_.layerCount) return;
     const MicroBatch& micro = check.microBatch();
-    const bool allRows = tensor->ne[1] == micro.rowCount;
-    const bool outputRows = layer == facts_.layerCount - 1 && tensor->ne[1] == micro.outputCount;
+    const bool allRows = tensor->ne[1] == static_cast<int64_t>(micro.rows.size());
+    const bool outputRows = layer == facts_.layerCount - 1 && tensor->ne[1] == static_cast<int64_t>(micro.outputs.size());
     const bool plain = tensor->type == GGML_TYPE_F32 && tensor->ne[0] == facts_.embeddingWidth && tensor->ne[2] == 1 &&
                        tensor->ne[3] == 1 && ggml_is_contiguous(tensor);
     int& seen = seen_[static_cast<size_t>(layer)];
@@ -41,24 +41,32 @@ class ProbeObserver : public ResidualObserver {
   std::vector<int> seen_;
 };
 
-/// Rows of two sequences, the higher id first: an order that only a batch kept as submitted shows.
-void buildProbe(BatchBuilder& batch, int vocabularySize, int sequenceCount) {
+/// Rows of two sequences in an order that a graph shows only as it should. In a unified cache the higher id is first,
+/// which only a batch kept as submitted has; streams regroup rows that are submitted in turns.
+void buildProbe(BatchBuilder& batch, int vocabularySize, const ContextSettings& settings) {
+  constexpr int kHalf = kProbeRows / 2;
   for (int i = 0; i < kProbeRows; i++) {
-    const int half = kProbeRows / 2;
-    const bool second = sequenceCount > 1 && i >= half;
-    const int sequence = sequenceCount > 1 && !second ? 1 : 0;
-    const int position = second ? i - half : i;
     const bool last = i == kProbeRows - 1;
+    int sequence = 0;
+    int position = i;
+    if (settings.hasStreams()) {
+      sequence = i % kHalf;
+      position = i / kHalf;
+    } else if (settings.sequenceCount > 1) {
+      sequence = i < kHalf ? 1 : 0;
+      position = i % kHalf;
+    }
     batch.add({std::min(i + 1, vocabularySize - 1), position, sequence, last, last, nullptr});
   }
 }
 
 }  // namespace
 
-HookSupport probeHooks(llama_context* context, const ModelHandle& model, EvalHook& hook, int sequenceCount) {
+HookSupport probeHooks(llama_context* context, const ModelHandle& model, EvalHook& hook,
+                       const ContextSettings& settings) {
   const ModelFacts& facts = model.facts();
   BatchBuilder batch(kProbeRows);
-  buildProbe(batch, facts.vocabularySize, sequenceCount);
+  buildProbe(batch, facts.vocabularySize, settings);
   ProbeObserver observer(facts);
   const ErrorLines errors;
   hook.observeWith(&observer);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "context_settings.h"
 #include "eval_hook.h"
 #include "model_handle.h"
 
@@ -19,6 +20,7 @@ struct HookSupport {
 };
 
 /// Decodes a few tokens and clears the cells again. Throws `context_failed` when the model cannot decode at all.
-HookSupport probeHooks(llama_context* context, const ModelHandle& model, EvalHook& hook, int sequenceCount);
+HookSupport probeHooks(llama_context* context, const ModelHandle& model, EvalHook& hook,
+                       const ContextSettings& settings);
 
 }  // namespace steerage

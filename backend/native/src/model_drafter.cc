@@ -19,6 +19,8 @@ constexpr int kCatchUpRows = 64;
 ContextPtr openDraftContext(const ModelHandle& draft, const ContextSettings& settings, ggml_abort_callback abort,
                             void* abortData) {
   llama_context_params params = contextParams(settings, abort, abortData);
+  // Prefixes are lent from sequence to sequence here too, for nothing in a unified cache.
+  params.kv_unified = settings.sequenceCount > 1;
   // Small enough to need no quantised cells, which not every width of heads allows.
   params.type_k = GGML_TYPE_F16;
   params.type_v = GGML_TYPE_F16;
