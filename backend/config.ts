@@ -15,10 +15,12 @@ import {
   DEFAULT_MIN_EXPLAINED_VARIANCE,
   DEVICES,
   KV_CACHE_TYPES,
+  KV_LAYOUTS,
   SPECULATIVE_METHODS,
 } from "./ports/engine-options.ts";
 
 const kvCacheType = z.enum(KV_CACHE_TYPES);
+const kvLayout = z.enum(KV_LAYOUTS);
 const slots = z.int().min(1).max(256);
 const contextLength = z.int().min(0);
 const gpuLayers = z.int().min(-1);
@@ -69,6 +71,7 @@ const modelSchema = z.strictObject({
   max_pending: maxPending.optional().describe("As above, for this model."),
   context_length: contextLength.optional().describe("As above, for this model."),
   kv_cache_type: kvCacheType.optional().describe("As above, for this model."),
+  kv_layout: kvLayout.optional().describe("As above, for this model."),
   flash_attention: z.boolean().optional().describe("As above, for this model."),
   enable_embeddings: z.boolean().optional().describe("As above, for this model."),
   threads: threads.optional().describe("As above, for this model."),
@@ -130,6 +133,11 @@ export const hostConfigSchema = z.strictObject({
   kv_cache_type: kvCacheType
     .default("q8_0")
     .describe("Precision of the key-value cache; quantised ones need flash attention."),
+  kv_layout: kvLayout
+    .default("auto")
+    .describe(
+      "Whose cells are whose. `streams`: every slot has a whole window of its own, fast where many answers run on a processor. `unified`: one pool, in which fewer cells serve long windows and a shared prefix is held once. `auto`: streams on a processor where all windows fit, else unified.",
+    ),
   flash_attention: z
     .boolean()
     .default(true)

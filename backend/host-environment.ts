@@ -10,6 +10,7 @@ export const SPECIAL_NAMES: Readonly<Record<string, string>> = {
   token: "STEERAGE_HOST_TOKEN",
   context_length: "GGUF_CONTEXT_LENGTH",
   kv_cache_type: "GGUF_KV_CACHE_TYPE",
+  kv_layout: "GGUF_KV_LAYOUT",
   flash_attention: "GGUF_FLASH_ATTENTION",
   enable_embeddings: "GGUF_ENABLE_EMBEDDINGS",
   tensor_split: "GGUF_TENSOR_SPLIT",

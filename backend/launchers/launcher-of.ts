@@ -46,6 +46,7 @@ export function launcherOf(model: ModelConfig, config: HostConfig, { program, wi
       max_pending: maxPending,
       context_length: contextLength,
       kv_cache_type: model.kv_cache_type ?? config.kv_cache_type,
+      kv_layout: model.kv_layout ?? config.kv_layout,
       flash_attention: model.flash_attention ?? config.flash_attention,
       enable_embeddings: model.enable_embeddings ?? config.enable_embeddings,
       threads: model.threads ?? config.threads,

@@ -7,6 +7,9 @@ import { DEFAULT_MONITORING, monitoringOptionsSchema, watchListSchema } from "./
 /** What a key-value cache cell is stored in; quantised ones need flash attention. */
 export const KV_CACHE_TYPES = ["f32", "f16", "q8_0", "q4_0"] as const;
 
+/** Whose the cells are: one pool for all sequences, or a stream of them for each; `auto` lets the engine choose. */
+export const KV_LAYOUTS = ["auto", "unified", "streams"] as const;
+
 /** Builds of the llama.cpp libraries. */
 export const DEVICES = ["cpu", "cuda", "vulkan"] as const;
 
@@ -64,6 +67,7 @@ export const engineOptionsSchema = z.object({
   /** Ceiling on the window of one request, prompt and completion together, tokens; 0 means what the file declares. */
   context_length: z.int().min(0),
   kv_cache_type: z.enum(KV_CACHE_TYPES),
+  kv_layout: z.enum(KV_LAYOUTS).default("auto"),
   flash_attention: z.boolean(),
   enable_embeddings: z.boolean().default(true),
   /** 0 means the machine's physical cores. */

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { NativeModel } from "../../backend/native/binding.ts";
+import { expectEveryStepChecked } from "../support/checked-steps.ts";
 import type { JobOutcome } from "../support/native-harness.ts";
 import { codeOf, DEMO_F32, NativeSession, openModel } from "../support/native-harness.ts";
 
@@ -58,6 +59,29 @@ describe("continuous batching", () => {
     expect(Math.min(...chunks.slice(0, -1))).toBeGreaterThanOrEqual(8);
     expect(tokensPerStep.length).toBeGreaterThanOrEqual(9);
     expect(tokensPerStep.every((count) => count === 1)).toBe(true);
+  });
+
+  it("lets the prompts of a burst fill its steps, and holds back one that comes once answers run", async () => {
+    const wide = await NativeSession.open(model, { sequenceCount: STREAMS + 1, cellCount: 4608, batchTokens: 256 });
+    const tokens = new Int32Array(60).fill(300);
+    const progress: number[] = [];
+    const late: Promise<JobOutcome>[] = [];
+    let steps = 0;
+    wide.onStep = ({ prompts }) => {
+      progress.push(...prompts.map(({ computedTokens }) => computedTokens));
+      if (steps++ !== 8) return;
+      late.push(wide.run({ tokens: new Int32Array(240).fill(301), sequenceId: STREAMS, maxTokens: 1 }));
+    };
+    await Promise.all(
+      Array.from({ length: STREAMS }, (_, sequenceId) =>
+        wide.run({ tokens, sequenceId, maxTokens: 40, ignoreEndOfGeneration: true }),
+      ),
+    );
+    // 480 rows, 256 a step with the answers that have begun: three steps, of which one or two cut a prompt in two.
+    expect(progress.slice(0, STREAMS + 2).filter((computed) => computed === tokens.length).length).toBe(STREAMS);
+    const [held] = await Promise.all(late);
+    expect(held?.promptProgress[0]).toBeLessThan(240);
+    await wide.context.dispose();
   });
 
   it("continues from kept cells as if it had computed them", async () => {
@@ -134,11 +158,16 @@ describe("continuous batching", () => {
     expect(after.completionTokens - before.completionTokens).toBe(
       sum(({ finished }) => finished.computedCompletionTokens),
     );
-    expect(after.ownershipChecks - before.ownershipChecks).toBe(after.steps - before.steps);
+    expectEveryStepChecked(before, after);
   });
 
   it("fails the youngest job when the cells run out and lets the older ones finish", async () => {
-    const small = await NativeSession.open(model, { sequenceCount: 4, cellCount: 256, batchTokens: 64 });
+    const small = await NativeSession.open(model, {
+      sequenceCount: 4,
+      cellCount: 256,
+      batchTokens: 64,
+      kvStreams: false,
+    });
     const tokens = new Int32Array(60).fill(300);
     const jobs = Array.from({ length: 4 }, (_, sequenceId) =>
       small.run({ tokens, sequenceId, maxTokens: 60, ignoreEndOfGeneration: true }),
@@ -149,6 +178,24 @@ describe("continuous batching", () => {
     for (let sequenceId = 0; sequenceId < 4; sequenceId++) small.context.clearSequence(sequenceId);
     expect((await small.run({ tokens, maxTokens: 5 })).finished.errorCode).toBeNull();
     await small.context.dispose();
+  });
+
+  it("fails the job whose own stream of cells is full, and no other", async () => {
+    const streams = await NativeSession.open(model, {
+      sequenceCount: 2,
+      cellCount: 512,
+      batchTokens: 64,
+      kvStreams: true,
+    });
+    const wishOf = (sequenceId: number, maxTokens: number) =>
+      streams.run({ tokens: prompt(1), sequenceId, maxTokens, ignoreEndOfGeneration: true });
+    const [full, other] = await Promise.all([wishOf(0, 400), wishOf(1, 250 - prompt(1).length)]);
+    expect(full.finished).toMatchObject({ reason: "failed", errorCode: "decode_failed" });
+    expect(full.tokens.length).toBe(257 - prompt(1).length);
+    expect(other.finished).toMatchObject({ reason: "length", errorCode: null });
+    const after = await wishOf(0, 5);
+    expect(after.tokens).toEqual(other.tokens.slice(0, 5));
+    await streams.context.dispose();
   });
 
   it("copies the prompt of a sequence that still runs, and computes what is not there yet", async () => {

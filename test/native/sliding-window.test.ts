@@ -34,7 +34,12 @@ describe("prefix reuse on a sliding-window model", () => {
 
   /** Sequence 0 holds the prompt, but others have taken the cells of its first positions that left the window. */
   async function partlyOverwritten(): Promise<NativeSession> {
-    const session = await NativeSession.open(model, { sequenceCount: 4, cellCount: 256, batchTokens: 256 });
+    const session = await NativeSession.open(model, {
+      sequenceCount: 4,
+      cellCount: 256,
+      batchTokens: 256,
+      kvStreams: false,
+    });
     await session.run({ tokens: tokensOf(EARLIER, 2), sequenceId: 1, maxTokens: 1 });
     await session.run({ tokens: prompt, sequenceId: 0, maxTokens: 1 });
     session.context.clearSequence(1);

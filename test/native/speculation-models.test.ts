@@ -57,13 +57,17 @@ describe("speculative decoding on other architectures", () => {
     await drafting.context.dispose();
   });
 
-  it("is refused by a model whose state cannot be taken back, with the reason", async () => {
+  it("is refused by a model whose state cannot be taken back, with the reason; nor can it be cut into streams", async () => {
     const model = await modelOf("mamba");
-    await expect(NativeSession.open(model, { speculation })).rejects.toMatchObject({
+    await expect(NativeSession.open(model, { speculation, kvStreams: false })).rejects.toMatchObject({
       code: "model_unsupported",
       message: expect.stringContaining("it is recurrent"),
     });
-    const plain = await NativeSession.open(model);
+    await expect(NativeSession.open(model, { kvStreams: true })).rejects.toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringContaining("kvStreams"),
+    });
+    const plain = await NativeSession.open(model, { kvStreams: false });
     const { finished } = await plain.run({ tokens: Int32Array.of(1, 2, 3), maxTokens: 4, ignoreEndOfGeneration: true });
     expect(finished).toMatchObject({ reason: "length", errorCode: null });
     expect(plain.context.hookRefusal).toBe("recurrent");

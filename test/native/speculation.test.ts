@@ -8,6 +8,7 @@ import type {
   SpeculationOptions,
 } from "../../backend/native/binding.ts";
 import type { JobOutcome, JobWish } from "../support/native-harness.ts";
+import { expectEveryStepChecked } from "../support/checked-steps.ts";
 import { codeOf, DEMO_F32, GREEDY, nativeAddon, NativeSession, openModel } from "../support/native-harness.ts";
 import { demoSae } from "../support/sae-fixture.ts";
 
@@ -227,7 +228,7 @@ describe("speculative decoding by prompt look-up", () => {
     );
     expect(after.promptTokens - before.promptTokens).toBe(sum(({ finished }) => finished.computedPromptTokens));
     expect(after.draftedTokens - before.draftedTokens).toBeGreaterThan(0);
-    expect(after.ownershipChecks - before.ownershipChecks).toBe(after.steps - before.steps);
+    expectEveryStepChecked(before, after);
   });
 
   it("leaves a step to the prompts that wait, and drafts from what they leave", async () => {

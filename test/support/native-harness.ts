@@ -95,6 +95,9 @@ interface OpenJob {
 
 export type JobWish = Partial<GenerationJob> & { tokens: Int32Array };
 
+/** Which layout of cells contexts get that ask for none; `streams.test.ts` runs suites a second time with streams. */
+export const layout = { streams: false };
+
 /** A context with its events sorted by job, so that a test can await one job's whole story. */
 export class NativeSession {
   readonly context: NativeContext;
@@ -119,7 +122,7 @@ export class NativeSession {
       threads: 1,
       flashAttention: true,
       kvType: "f16",
-      kvStreams: process.env["STEERAGE_TEST_KV_STREAMS"] === "1",
+      kvStreams: layout.streams,
       onStep: (events) => {
         holder.session?.onStep(events);
         sortEvents(events, jobs);

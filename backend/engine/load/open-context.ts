@@ -2,7 +2,7 @@ import type { Logger } from "../../../shared/logging/logger.ts";
 import type { ContextOptions, NativeAccountBoard, NativeContext, NativeModel } from "../../native/binding.ts";
 import { nativeErrorCode } from "../../native/load.ts";
 import type { EngineOptions } from "../../ports/engine-options.ts";
-import { smallerContext, type ContextSize } from "./context-size.ts";
+import { smallerContext, type ContextSize, type SizeWish } from "./context-size.ts";
 
 /** Tokens of one step; a longer prompt is evaluated in chunks beside the answers of others. */
 const BATCH_TOKENS = 512;
@@ -15,6 +15,7 @@ export interface OpenedContext {
 
 export interface ContextParts {
   readonly options: EngineOptions;
+  readonly wish: SizeWish;
   readonly threads: number;
   /** Guesses for this model; null where nothing or no model does. */
   readonly draft: NativeModel | null;
@@ -26,7 +27,7 @@ export interface ContextParts {
 export async function openContext(
   native: NativeModel,
   wanted: ContextSize,
-  { options, threads, draft, accounts, onStep }: ContextParts,
+  { options, wish, threads, draft, accounts, onStep }: ContextParts,
   logger: Logger,
 ): Promise<OpenedContext> {
   for (let size = wanted; ;) {
@@ -34,6 +35,7 @@ export async function openContext(
       const context = await native.createContext({
         sequenceCount: options.slots,
         cellCount: size.nativeCells,
+        kvStreams: size.layout === "streams",
         batchTokens: Math.min(BATCH_TOKENS, size.nativeCells),
         threads,
         flashAttention: options.flash_attention,
@@ -44,12 +46,13 @@ export async function openContext(
       });
       return { context, size };
     } catch (thrown) {
-      const smaller = nativeErrorCode(thrown) === "out_of_memory" ? smallerContext(size, options.slots) : null;
+      const smaller = nativeErrorCode(thrown) === "out_of_memory" ? smallerContext(size, wish) : null;
       if (smaller === null) throw thrown;
       logger.warn("no memory for this context; a smaller one is tried", {
         cells: size.cellCount,
         next_cells: smaller.cellCount,
         next_context: smaller.contextLength,
+        next_layout: smaller.layout,
       });
       size = smaller;
     }

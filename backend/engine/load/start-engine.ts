@@ -26,6 +26,7 @@ import { FeatureRanker } from "../saes/feature-ranker.ts";
 import { usableProfiles } from "../profiles.ts";
 import { SaeRegistry } from "../sae-registry.ts";
 import { contextSize, type ContextSize } from "./context-size.ts";
+import { leastCopiedTokens, sizeWish } from "./kv-layout.ts";
 import { openContext } from "./open-context.ts";
 import { HooksRefused } from "./hooks-refused.ts";
 import { loadSaes, type RefusedSae } from "./load-saes.ts";
@@ -57,7 +58,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const native = await open(path);
   const draftPath = options.speculation?.model_path ?? null;
   const draft = draftPath === null ? null : await open(draftPath);
-  const wanted = contextSize(options.context_length, native.info.trainingContextLength, options.slots);
+  const wish = sizeWish(options, native.info);
+  const wanted = contextSize(options.context_length, native.info.trainingContextLength, wish);
   const threads = threadCount(options.threads, native.info.parameterCount, await physicalCores());
   const check = fidelityCheck(options, native, threads, logger);
   const loader = { model: native.info, addon, check, logger };
@@ -69,10 +71,20 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
   const onChange = () => reporter.changed();
   const onStep = (events: StepEvents) => loop.onStep(events);
   const accounts = options.accounts_path === null ? null : addon.openAccountBoard(options.accounts_path);
-  const { context, size } = await openContext(native, wanted, { options, threads, draft, accounts, onStep }, logger);
+  const { context, size } = await openContext(
+    native,
+    wanted,
+    { options, wish, threads, draft, accounts, onStep },
+    logger,
+  );
+  const { slots, kv_cache_type: kvType } = options;
   const loop = new EngineLoop({
-    slots: options.slots,
+    slots,
     cellCount: size.cellCount,
+    streams:
+      size.layout === "streams"
+        ? { leastCopy: leastCopiedTokens(size, native.info, { slots, threads, kvType }) }
+        : null,
     maxPending: options.max_pending,
     reusesPrefixes: !native.info.recurrent && !native.info.hybrid,
     clock,
@@ -176,7 +188,8 @@ export async function startEngine(options: EngineOptions, deps: EngineDeps): Pro
     maxBodyBytes: MAX_BODY_BYTES,
   });
   reporter.start();
-  logger.info("engine ready", { model: options.model, context: size.contextLength, cells: size.cellCount, threads });
+  const { contextLength, cellCount, layout } = size;
+  logger.info("engine ready", { model: options.model, context: contextLength, cells: cellCount, layout, threads });
   return new RunningEngine({
     server,
     loop,

@@ -11,6 +11,7 @@ import { nativeErrorCode } from "../../native/load.ts";
 import { accountLabel } from "../../ports/account-board.ts";
 import { NO_CELLS, type CellLabels } from "../slots/cell-labels.ts";
 import type { StartDecision } from "../slots/slot-plan.ts";
+import type { StreamCosts } from "../slots/slot-plan.ts";
 import { SlotTable } from "../slots/slot-table.ts";
 import { WaitEstimate } from "../slots/wait-estimate.ts";
 import {
@@ -25,6 +26,8 @@ import { logprobsByJob } from "./step-logprobs.ts";
 export interface EngineLoopOptions {
   readonly slots: number;
   readonly cellCount: number;
+  /** Whether every sequence has cells of its own; null where they share them. */
+  readonly streams: StreamCosts | null;
   /** Requests that may wait for a slot. */
   readonly maxPending: number;
   /** Whether cells can be dropped from some position on; a recurrent state cannot. */
@@ -89,7 +92,7 @@ export class EngineLoop {
 
   constructor(options: EngineLoopOptions) {
     this.#options = options;
-    this.#table = new SlotTable(options.slots, options.cellCount);
+    this.#table = new SlotTable(options.slots, options.cellCount, options.streams);
   }
 
   /** The context reports to `onStep` and is made after this object, so it comes in here. */

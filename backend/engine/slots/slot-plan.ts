@@ -29,6 +29,12 @@ export type StartDecision =
     }
   | { readonly kind: "wait" };
 
+/** What is dearer where every sequence has a stream of cells of its own. */
+export interface StreamCosts {
+  /** A copy moves a whole stream: a shorter prefix than this many tokens is computed faster. */
+  readonly leastCopy: number;
+}
+
 type Idle = Extract<SequenceState, { state: "idle" }>;
 
 /**
@@ -40,9 +46,10 @@ export function decideStart(
   sequences: readonly SequenceState[],
   cellCount: number,
   request: StartRequest,
+  streams: StreamCosts | null = null,
 ): StartDecision {
   const idle = sequences.filter((sequence): sequence is Idle => sequence.state === "idle").toSorted(leastUsedFirst);
-  const spare = idle[0];
+  const spare = streams === null ? idle[0] : besideRunning(idle, sequences);
   if (spare === undefined) return { kind: "wait" };
   const reserved = sequences.reduce((sum, one) => sum + (one.state === "running" ? one.reservedCells : 0), 0);
   const room = cellCount - reserved - request.boundCells;
@@ -50,7 +57,8 @@ export function decideStart(
 
   const { donor, keepTokens } = longestPrefix(idle, request);
   const lender = longestLoan(sequences, request);
-  if (lender !== null && lender.keepTokens > keepTokens) {
+  const leastCopy = streams?.leastCopy ?? 1;
+  if (lender !== null && lender.keepTokens > keepTokens && lender.keepTokens >= leastCopy) {
     // `spare` holds what was used least, so nothing that is kept is lost to the copy.
     const evict = evictions(idle, [spare.id], room) ?? [];
     return { ...start(spare.id, lender.id, lender.keepTokens), evict };
@@ -58,7 +66,10 @@ export function decideStart(
   if (donor === null) {
     return { ...start(spare.id, spare.id, 0), evict: evictions(idle, [spare.id], room) ?? [] };
   }
-  const other = idle.find(({ id }) => id !== donor.id);
+  const other = spare.id === donor.id ? idle.find(({ id }) => id !== donor.id) : spare;
+  if (keepTokens < leastCopy && keepTokens * 2 < donor.cells.tokens.length && other !== undefined) {
+    return { ...start(other.id, other.id, 0), evict: evictions(idle, [other.id], room) ?? [] };
+  }
   if (other !== undefined && keepTokens * 2 < donor.cells.tokens.length && donor.cells.tokens.length <= room) {
     const evict = evictions(idle, [other.id, donor.id], room - donor.cells.tokens.length);
     if (evict !== null) return { ...start(other.id, donor.id, keepTokens), evict };
@@ -73,6 +84,18 @@ const start = (sequenceId: number, copyFromSequenceId: number, keepTokens: numbe
 function leastUsedFirst(a: Idle, b: Idle): number {
   const emptiness = Number(a.cells.tokens.length > 0) - Number(b.cells.tokens.length > 0);
   return emptiness || a.lastUsed - b.lastUsed || a.id - b.id;
+}
+
+/**
+ * The spare sequence where streams are computed together only if they are neighbours: of those that are empty, or else of
+ * all, the one with most running neighbours, then the one used least.
+ */
+function besideRunning(idle: readonly Idle[], sequences: readonly SequenceState[]): Idle | undefined {
+  const busy = new Set(sequences.filter(({ state }) => state === "running").map(({ id }) => id));
+  const empty = idle.filter(({ cells }) => cells.tokens.length === 0);
+  const choice = empty.length > 0 ? empty : idle;
+  const neighbours = ({ id }: Idle): number => Number(busy.has(id - 1)) + Number(busy.has(id + 1));
+  return choice.toSorted((a, b) => neighbours(b) - neighbours(a))[0];
 }
 
 function longestLoan(

@@ -1,14 +1,22 @@
 import { NO_CELLS, type CellLabels } from "./cell-labels.ts";
-import { decideStart, type SequenceState, type StartDecision, type StartRequest } from "./slot-plan.ts";
+import {
+  decideStart,
+  type SequenceState,
+  type StartDecision,
+  type StartRequest,
+  type StreamCosts,
+} from "./slot-plan.ts";
 
 /** The sequences of one context and what their cells hold. A claimed sequence is given back exactly once. */
 export class SlotTable {
   readonly cellCount: number;
+  readonly #streams: StreamCosts | null;
   readonly #sequences: SequenceState[];
   #uses = 0;
 
-  constructor(sequenceCount: number, cellCount: number) {
+  constructor(sequenceCount: number, cellCount: number, streams: StreamCosts | null = null) {
     this.cellCount = cellCount;
+    this.#streams = streams;
     this.#sequences = Array.from({ length: sequenceCount }, (_, id) => ({
       id,
       state: "idle",
@@ -19,7 +27,7 @@ export class SlotTable {
 
   /** Decides, and takes the sequence if the decision is to start. */
   claim(request: StartRequest): StartDecision {
-    const decision = decideStart(this.#sequences, this.cellCount, request);
+    const decision = decideStart(this.#sequences, this.cellCount, request, this.#streams);
     if (decision.kind === "start") {
       for (const id of decision.evict) this.#sequences[id] = { id, state: "idle", cells: NO_CELLS, lastUsed: 0 };
       const id = decision.sequenceId;

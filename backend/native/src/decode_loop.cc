@@ -20,6 +20,8 @@ constexpr int kDecoded = 0;
 constexpr int kNoFreeCells = 1;
 // Rows of one step whose logits are kept for the log-probabilities of a prompt: each is a whole vocabulary of floats.
 constexpr int kPromptLogprobRows = 64;
+// An answer with fewer tokens has no pace yet that others' prompts could break: it came in the same burst as they did.
+constexpr int kTokensOfAStart = 4;
 
 }  // namespace
 
@@ -233,7 +235,9 @@ void DecodeLoop::planBatch() {
   const auto decoding = static_cast<int>(std::count_if(slots_.begin(), slots_.end(), decodes));
   const int room = batch_.room() - decoding;
   const int waiting = std::max(1, static_cast<int>(waitingPrompts_.size()));
-  const int budget = settings_.boundsPrefill ? prefill_.rows(decoding, waiting, room) : room;
+  const auto keepsPace = [](const auto& slot) { return slot && slot->sampledTokens >= kTokensOfAStart; };
+  const bool bounded = settings_.boundsPrefill && std::any_of(slots_.begin(), slots_.end(), keepsPace);
+  const int budget = bounded ? prefill_.rows(decoding, waiting, room) : room;
   // Drafts take what prompts leave.
   if (speculation_) {
     const int computed = speculation_->propose(slots_, decoding, budget - promptRowsLeft());

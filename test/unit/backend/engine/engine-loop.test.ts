@@ -66,6 +66,7 @@ function setUp(over: Partial<EngineLoopOptions> = {}) {
   const loop = new EngineLoop({
     slots: 2,
     cellCount: 200,
+    streams: null,
     maxPending: 2,
     reusesPrefixes: true,
     clock,

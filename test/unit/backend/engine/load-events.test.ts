@@ -6,7 +6,6 @@ import { LoadReporter } from "../../../../backend/engine/events/load-reporter.ts
 import { RateMeter } from "../../../../backend/engine/events/rate-meter.ts";
 import { RequestAccount } from "../../../../backend/engine/events/request-account.ts";
 import { threadCount } from "../../../../backend/engine/load/thread-count.ts";
-import { contextSize, smallerContext, type ContextSize } from "../../../../backend/engine/load/context-size.ts";
 import { engineEventSchema, type EngineEnded, type EngineReady } from "../../../../backend/ports/engine-events.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
@@ -146,33 +145,6 @@ describe("a rate", () => {
     meter.record(50, 11_000);
     expect(meter.perSecond(12_000)).toBe(50);
     expect(meter.perSecond(16_500)).toBe(0);
-  });
-});
-
-describe("the size of a context", () => {
-  it("fits every slot at full length, with a few cells to spare", () => {
-    expect(contextSize(0, 1_024, 8)).toEqual({ contextLength: 1_024, cellCount: 8_192, nativeCells: 8_448 });
-  });
-  it("takes the asked window as a ceiling", () => {
-    expect(contextSize(4_096, 1_024, 1).contextLength).toBe(1_024);
-    expect(contextSize(512, 1_024, 1).contextLength).toBe(512);
-  });
-  it("does not give long windows to every slot, but always one", () => {
-    expect(contextSize(0, 32_768, 8).cellCount).toBe(65_536);
-    expect(contextSize(0, 131_072, 8).cellCount).toBe(131_072);
-  });
-  it("shrinks where memory is short: first the windows' number, then their length", () => {
-    const tried: [number, number][] = [];
-    for (let size: ContextSize | null = contextSize(4_096, 8_192, 4); size !== null; size = smallerContext(size, 4)) {
-      tried.push([size.contextLength, size.cellCount]);
-    }
-    expect(tried).toEqual([
-      [4_096, 16_384],
-      [4_096, 8_192],
-      [4_096, 4_096],
-      [2_048, 2_048],
-      [1_024, 1_024],
-    ]);
   });
 });
 

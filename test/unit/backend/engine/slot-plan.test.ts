@@ -165,6 +165,42 @@ describe("a wait estimate", () => {
   });
 });
 
+describe("where every sequence has a stream of cells", () => {
+  const costly = { leastCopy: 4 };
+  const twelve = Array.from({ length: 12 }, (_, i) => i + 1);
+  const spareOf = (sequences: readonly SequenceState[], streams: typeof costly | null) =>
+    decideStart(sequences, 100, request([99]), streams);
+
+  it("a start joins its running neighbours, since only neighbours are computed together", () => {
+    const sequences = [idle(0, []), running(1, 5), idle(2, []), running(3, 5), idle(4, [])];
+    expect(spareOf(sequences, costly)).toMatchObject({ sequenceId: 2 });
+    expect(spareOf(sequences, null)).toMatchObject({ sequenceId: 0 });
+  });
+
+  it("a start still takes an empty sequence first, and where nothing runs the one used least", () => {
+    const beside = [idle(0, []), idle(1, [7]), running(2, 5)];
+    expect(spareOf(beside, costly)).toMatchObject({ sequenceId: 0 });
+    expect(spareOf([idle(0, [7], 9), idle(1, [8], 3)], costly)).toMatchObject({ sequenceId: 1 });
+  });
+
+  it("a prefix too short to be worth a copy is computed anew, without losing what the other one holds", () => {
+    const sequences = [idle(0, twelve), idle(1, [])];
+    const short = request([1, 2, 3, 77]);
+    expect(decideStart(sequences, 100, short, costly)).toMatchObject({ sequenceId: 1, keepTokens: 0 });
+    expect(decideStart(sequences, 100, short)).toMatchObject({ sequenceId: 1, copyFromSequenceId: 0, keepTokens: 3 });
+    const long = request([1, 2, 3, 4, 77]);
+    expect(decideStart(sequences, 100, long, costly)).toMatchObject({ copyFromSequenceId: 0, keepTokens: 4 });
+  });
+
+  it("a running prompt is lent from as many tokens on, and what lies in place is always kept", () => {
+    const lender: SequenceState = { id: 0, state: "running", lends: cells([1, 2, 3, 4]), reservedCells: 9 };
+    const sequences = [lender, idle(1, [])];
+    expect(decideStart(sequences, 100, request([1, 2, 3, 77]), costly)).toMatchObject({ keepTokens: 0 });
+    expect(decideStart(sequences, 100, request([1, 2, 3, 4, 77]), costly)).toMatchObject({ keepTokens: 4 });
+    expect(decideStart([idle(0, [1, 2])], 100, request([1, 2, 3]), costly)).toMatchObject({ keepTokens: 2 });
+  });
+});
+
 describe("the prompt of a running sequence", () => {
   const lending = (id: number, tokens: readonly number[]): SequenceState => ({
     id,

@@ -22,6 +22,7 @@ describe("a host's configuration", () => {
       max_pending: 10,
       context_length: 32_768,
       kv_cache_type: "q8_0",
+      kv_layout: "auto",
       flash_attention: true,
       enable_embeddings: true,
       speculative_num_tokens: 5,
@@ -44,6 +45,7 @@ describe("a host's configuration", () => {
       {
         GGUF_CONTEXT_LENGTH: "4096",
         GGUF_KV_CACHE_TYPE: "f16",
+        GGUF_KV_LAYOUT: "unified",
         GGUF_FLASH_ATTENTION: "False",
         GGUF_ENABLE_EMBEDDINGS: "False",
         GGUF_TENSOR_SPLIT: "1,3",
@@ -60,6 +62,7 @@ describe("a host's configuration", () => {
       slots: 2,
       context_length: 4_096,
       kv_cache_type: "f16",
+      kv_layout: "unified",
       flash_attention: false,
       enable_embeddings: false,
       tensor_split: [1, 3],

@@ -38,7 +38,7 @@ describe("launchers", () => {
     const sae = { id: "l1", source: "l1", layer: 3 };
     const plan = await launcher(
       { name: "demo", source: "m.gguf", saes: [sae], slots: 3 },
-      { context_length: 512, kv_cache_type: "f16" },
+      { context_length: 512, kv_cache_type: "f16", kv_layout: "streams" },
     ).prepare(path.join(folder, "e0.sock"));
     expect([plan.command, plan.arguments.slice(0, 2)]).toEqual([process.execPath, [PROGRAM, "engine"]]);
     const file = plan.arguments.at(-1) ?? "";
@@ -51,6 +51,7 @@ describe("launchers", () => {
       max_pending: 10,
       context_length: 512,
       kv_cache_type: "f16",
+      kv_layout: "streams",
       log_format: "json",
     });
   });
