@@ -59,8 +59,8 @@ export class InProcessCoordinator implements Coordinator {
     });
   }
 
-  settle({ pool: name, ...ended }: SettleRequest): Promise<void> {
-    return this.#tell(name, { kind: "settle", ...ended });
+  settle({ pool, claimId, result, busyForMs, tokens, pace }: SettleRequest): Promise<void> {
+    return this.#tell(pool, { kind: "settle", claimId, result, busyForMs, tokens, pace });
   }
 
   cancel(name: string, requestId: string): Promise<void> {

@@ -30,7 +30,10 @@ export function grantReason(found: GrantCircumstances, settings: RoutingSettings
     band,
     saturation,
     ceiling,
-    candidates: scored.toSorted((left, right) => left.seconds - right.seconds).slice(0, MOST_EXPLAINED),
+    candidates:
+      scored.length === 1
+        ? scored
+        : scored.toSorted((left, right) => left.seconds - right.seconds).slice(0, MOST_EXPLAINED),
     promptBytes: prefix?.bytes ?? 0,
     by: choice.by,
   };

@@ -9,7 +9,7 @@ import type {
   SettleRequest,
 } from "../ports/coordinator.ts";
 import { inFlightOf, type Candidate } from "../routing/candidate.ts";
-import { choose, servable, type NotServable, type PickHints, type PickState } from "../routing/pick.ts";
+import { choose, servable, type NotServable, type PickHints, type PickState, type Servable } from "../routing/pick.ts";
 import { PrefixIndex } from "../routing/prefix-index.ts";
 import { workOf } from "../routing/score.ts";
 import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
@@ -220,8 +220,10 @@ export class PoolAdmission {
   /** At once or not at all: a second machine for a request must not be in the way of a first one for another. */
   #hedge(entry: WaitingEntry, candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): void {
     const saturation = poolSaturation(candidates, this.#settings, nowMs);
-    const isQuiet = this.#queue.size === 0 && saturation < HEDGE_CEILING;
-    if (isQuiet && this.#serveEntry(entry, candidates, nowMs, decisions) !== null) return;
+    if (this.#queue.size === 0 && saturation < HEDGE_CEILING) {
+      const found = servable(candidates, entry.requirement, this.#pickState(nowMs));
+      if (this.#serveEntry(entry, { candidates, saturation, found }, nowMs, decisions) !== null) return;
+    }
     const { requestId } = entry.request;
     decisions.push({ kind: "refused", requestId, code: "no_replica_available", retryAfterSeconds: 1 });
   }
@@ -253,28 +255,35 @@ export class PoolAdmission {
   #serve(nowMs: number, decisions: AdmissionDecision[]): void {
     if (this.#queue.size === 0) return;
     let candidates = this.#replicas.candidates(nowMs);
-    const blocked = this.#look(candidates, nowMs, decisions);
+    const { blocked, found } = this.#look(candidates, nowMs, decisions);
     const isBlocked = (requirementKey: string): boolean => blocked.has(requirementKey);
-    for (;;) {
-      const entry = this.#queue.next(isBlocked, this.#saturation(candidates, nowMs), nowMs);
+    while (this.#queue.size > 0) {
+      const saturation = poolSaturation(candidates, this.#settings, nowMs);
+      const entry = this.#queue.next(isBlocked, this.#gatedBy(saturation, candidates), nowMs);
       if (entry === null) return;
-      const key = this.#serveEntry(entry, candidates, nowMs, decisions);
-      if (key === null) blocked.add(entry.requirementKey);
-      else candidates = this.#replicas.refreshed(candidates, key, nowMs);
+      // What was found at the first look holds until the first grant.
+      const looked = found.get(entry.requirementKey);
+      const servableNow = looked ?? servable(candidates, entry.requirement, this.#pickState(nowMs));
+      const key = this.#serveEntry(entry, { candidates, saturation, found: servableNow }, nowMs, decisions);
+      if (key === null) {
+        blocked.add(entry.requirementKey);
+      } else if (this.#queue.size > 0) {
+        found.clear();
+        candidates = this.#replicas.refreshed(candidates, key, nowMs);
+      }
     }
   }
 
   /** Grants it the best machine that has room, and says which; null when there is none. */
   #serveEntry(
     entry: WaitingEntry,
-    candidates: readonly Candidate[],
+    look: { readonly candidates: readonly Candidate[]; readonly saturation: number; readonly found: Servable },
     nowMs: number,
     decisions: AdmissionDecision[],
   ): string | null {
-    const { request, requirement, arrivedAtMs } = entry;
+    const { candidates, saturation, found } = look;
+    const { request, arrivedAtMs } = entry;
     const { inputTokens, outputTokens, session, prefix, band } = request;
-    const state = this.#pickState(nowMs);
-    const found = servable(candidates, requirement, state);
     if (found.kind !== "servable") return null;
     const hints: PickHints = {
       scored: {
@@ -284,9 +293,8 @@ export class PoolAdmission {
       },
       affinity: { session, matched: this.#prefixes.match(prefix, nowMs) },
     };
-    const choice = choose(found.free, candidates, hints, state);
+    const choice = choose(found.free, candidates, hints, this.#pickState(nowMs));
     if (choice === null) return null;
-    const saturation = poolSaturation(candidates, this.#settings, nowMs);
     const ceiling = this.#queue.bandOf(band).settings.saturationCeiling;
     const why = grantReason({ band, saturation, ceiling, free: found.free, hints, prefix, choice }, this.#settings);
     this.#grant(entry, { key: choice.key, why }, nowMs, decisions);
@@ -294,9 +302,13 @@ export class PoolAdmission {
   }
 
   /** Asks once for each kind of requirement what can serve it. Those that wait on are blocked for this round. */
-  #look(candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): Set<string> {
+  #look(
+    candidates: readonly Candidate[],
+    nowMs: number,
+    decisions: AdmissionDecision[],
+  ): { readonly blocked: Set<string>; readonly found: Map<string, Servable> } {
     const state = this.#pickState(nowMs);
-    const known = new Map<string, ReturnType<typeof servable>>();
+    const known = new Map<string, Servable>();
     const blocked = new Set<string>();
     for (const band of this.#queue.bands) {
       for (const lane of band.lanes()) {
@@ -314,14 +326,14 @@ export class PoolAdmission {
         this.#refuseIfHopeless(lane, found, nowMs, decisions);
       }
     }
-    return blocked;
+    return { blocked, found: known };
   }
 
-  #saturation(candidates: readonly Candidate[], nowMs: number): number {
+  /** What the bands' ceilings are held against. */
+  #gatedBy(saturation: number, candidates: readonly Candidate[]): number {
     if (!this.#settings.enabled) return -1;
     // With nothing in flight nothing would ever come to an end that could lower it.
-    if (candidates.every((candidate) => inFlightOf(candidate, this.#settings) === 0)) return -1;
-    return poolSaturation(candidates, this.#settings, nowMs);
+    return candidates.every((candidate) => inFlightOf(candidate, this.#settings) === 0) ? -1 : saturation;
   }
 
   #pickState(nowMs: number): PickState {

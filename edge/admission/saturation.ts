@@ -1,3 +1,4 @@
+import { kept } from "../routing/kept.ts";
 import { inFlightOf, isFresh, isReachable, type Candidate, type RoutingSettings } from "../routing/candidate.ts";
 
 /**
@@ -17,9 +18,9 @@ export function saturationOf(candidate: Candidate, settings: RoutingSettings): n
  * requests alone: they end by themselves, while waiting for its other figures to improve could stop it for good.
  */
 export function poolSaturation(candidates: readonly Candidate[], settings: RoutingSettings, nowMs: number): number {
-  const usable = candidates.filter(({ usable: isUsable }) => isUsable);
-  const reachable = usable.filter((candidate) => isReachable(candidate, settings));
-  const healthy = reachable.filter(({ ejectedUntilMs, probing }) => ejectedUntilMs <= nowMs && !probing);
+  const usable = kept(candidates, ({ usable: isUsable }) => isUsable);
+  const reachable = kept(usable, (candidate) => isReachable(candidate, settings));
+  const healthy = kept(reachable, ({ ejectedUntilMs, probing }) => ejectedUntilMs <= nowMs && !probing);
   const counted = healthy.length > 0 ? healthy : reachable.length > 0 ? reachable : usable;
   const slots = counted.reduce((sum, candidate) => sum + candidate.slots, 0);
   if (slots === 0) return 1;

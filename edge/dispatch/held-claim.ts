@@ -32,15 +32,23 @@ export class HeldClaim {
     if (this.#released) return;
     this.#released = true;
     this.#cancelRenewal();
-    const settled = this.#coordinator.settle({
-      pool: this.#pool,
-      claimId: this.#claim.claimId,
-      result,
-      ...(busyForMs === null ? {} : { busyForMs }),
-      ...(tokens === null ? {} : { tokens }),
-      ...(pace === null || pace === undefined ? {} : { pace }),
-    });
-    settled.catch((thrown: unknown) => this.#logger.error("a claim could not be released", this.#fields(), thrown));
+    const pool = this.#pool;
+    const { claimId } = this.#claim;
+    const isPlain = busyForMs === null && (pace ?? null) === null;
+    const ended: SettleRequest =
+      isPlain && tokens !== null
+        ? { pool, claimId, result, tokens }
+        : {
+            pool,
+            claimId,
+            result,
+            ...(busyForMs === null ? {} : { busyForMs }),
+            ...(tokens === null ? {} : { tokens }),
+            ...(pace === null || pace === undefined ? {} : { pace }),
+          };
+    this.#coordinator
+      .settle(ended)
+      .catch((thrown: unknown) => this.#logger.error("a claim could not be released", this.#fields(), thrown));
   }
 
   #scheduleRenewal(): void {

@@ -189,6 +189,7 @@ export class RequestRun {
     // A machine that refuses counts the request among those it ended and reports it, so the attempt has its row of
     // zeros for the proof even where the fault was the caller's.
     const answered = this.#attempts.made.at(-1);
+    const { ttftMs, tpotMs } = this.#pace();
     ledger.settle({
       requestId: this.#request.requestId,
       outcome: ending.outcome,
@@ -196,7 +197,8 @@ export class RequestRun {
       backend: answered?.target.backend ?? null,
       steeringHash: hashOfReceipt(answered?.result.receipt ?? ""),
       queueMs: this.#attempts.queueMs,
-      ...this.#pace(),
+      ttftMs,
+      tpotMs,
       totalMs: this.#elapsedMs(),
     });
   }
@@ -235,7 +237,7 @@ export class RequestRun {
     return link;
   }
 
-  #openedRequest({ model, priced }: ChainLink): OpenedRequest {
+  #openedRequest({ model, priced: { price, priceVersion } }: ChainLink): OpenedRequest {
     const { requestId, clientRequestId, receivedAtMs, principal, band } = this.#request;
     const { account, project, keyId } = principal;
     return {
@@ -247,7 +249,8 @@ export class RequestRun {
       keyId,
       model: model.id,
       band,
-      ...priced,
+      price,
+      priceVersion,
     };
   }
 

@@ -72,8 +72,21 @@ export class AccountLimits {
   }
 
   reserve(request: ReserveRequest, nowMs: number): ReserveDecision {
-    this.#expire(nowMs);
-    const scopes = this.#effective(request.scopes, nowMs);
+    return this.#reserved(request, this.#effectiveNow(request.scopes, nowMs), nowMs);
+  }
+
+  /** The same, with what the request takes in each of its scopes, for whoever shares these limits with other owners. */
+  reserveWithNeeds(
+    request: ReserveRequest,
+    nowMs: number,
+  ): { readonly decision: ReserveDecision; readonly needs: readonly SliceNeed[] } {
+    const scopes = this.#effectiveNow(request.scopes, nowMs);
+    // What is expected of an answer, as it is before this request is one of those that it is told by.
+    const needs = this.#needsOf(request, scopes);
+    return { decision: this.#reserved(request, scopes, nowMs), needs };
+  }
+
+  #reserved(request: ReserveRequest, scopes: readonly EffectiveScope[], nowMs: number): ReserveDecision {
     const costNanoUsd = BigInt(request.costBoundNanoUsd);
     const { inputTokensEstimate, outputTokensLimit, model, atMs } = request;
     const isGuess = outputTokensLimit === null;
@@ -131,9 +144,7 @@ export class AccountLimits {
     return { kind: "granted", reservationId: request.requestId, state: rateLimitState(scopes, nowMs) };
   }
 
-  /** What a request takes in each of its scopes, for whoever shares these limits with other owners. */
-  needsOf(request: ReserveRequest, nowMs: number): readonly SliceNeed[] {
-    const scopes = this.#effective(request.scopes, nowMs);
+  #needsOf(request: ReserveRequest, scopes: readonly EffectiveScope[]): readonly SliceNeed[] {
     const { inputTokensEstimate, outputTokensLimit, model, atMs } = request;
     const expected = outputTokensLimit ?? this.#means.expected(narrowestOf(scopes), model);
     return sliceNeeds(scopes, {
@@ -205,6 +216,11 @@ export class AccountLimits {
       }
       if (nowMs >= reservation.expiresAtMs + this.#defaults.reservationTtlMs) this.#reservations.delete(id);
     }
+  }
+
+  #effectiveNow(scopes: readonly LimitedScope[], nowMs: number): EffectiveScope[] {
+    this.#expire(nowMs);
+    return this.#effective(scopes, nowMs);
   }
 
   #effective(scopes: readonly LimitedScope[], nowMs: number): EffectiveScope[] {

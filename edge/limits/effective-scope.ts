@@ -43,7 +43,13 @@ export function budgetsOf(limits: ScopeLimits): readonly Budget[] {
 
 /** Of every scope the limit of which least is left; of two the narrower one's. */
 export function rateLimitState(scopes: readonly EffectiveScope[], nowMs: number): RateLimitState {
-  return stateOf(leastLeft(scopes.map((scope) => requestsView(scope, nowMs))), leastLeft(scopes.map(tokensView)));
+  let requests: RateView | null = null;
+  let tokens: RateView | null = null;
+  for (const scope of scopes) {
+    requests = narrower(requests, requestsView(scope, nowMs));
+    tokens = narrower(tokens, tokensView(scope));
+  }
+  return stateOf(requests, tokens);
 }
 
 export function stateOf(requests: RateView | null, tokens: RateView | null): RateLimitState {
@@ -78,18 +84,23 @@ export function scopeView(scope: EffectiveScope, time: { readonly atMs: number; 
 
 function requestsView({ requestsPerMinute, state }: EffectiveScope, nowMs: number): RateView | null {
   if (requestsPerMinute === null) return null;
-  return { limit: requestsPerMinute, ...requestsLeft(state.rate, requestsPerMinute, nowMs) };
+  const { remaining, resetMs } = requestsLeft(state.rate, requestsPerMinute, nowMs);
+  return { limit: requestsPerMinute, remaining, resetMs };
 }
 
 function tokensView({ tokensPerMinute, state }: EffectiveScope): RateView | null {
   if (tokensPerMinute === null || state.bucket === null) return null;
-  return { limit: tokensPerMinute, ...tokensLeft(state.bucket, tokensPerMinute) };
+  const { remaining, resetMs } = tokensLeft(state.bucket, tokensPerMinute);
+  return { limit: tokensPerMinute, remaining, resetMs };
 }
 
 export function leastLeft(views: readonly (RateView | null)[]): RateView | null {
   let least: RateView | null = null;
-  for (const view of views) {
-    if (view !== null && (least === null || view.remaining < least.remaining)) least = view;
-  }
+  for (const view of views) least = narrower(least, view);
   return least;
+}
+
+function narrower(one: RateView | null, other: RateView | null): RateView | null {
+  if (one === null || other === null) return one ?? other;
+  return other.remaining < one.remaining ? other : one;
 }

@@ -9,7 +9,6 @@ import type {
   SpentMoney,
 } from "../ports/limits.ts";
 import type { RateResource } from "../ports/slice-store.ts";
-import type { SliceNeed } from "./edge-slices.ts";
 import { AccountLimits, type LimitDefaults } from "./account-limits.ts";
 
 /** The one owner of every account's limits in this process. */
@@ -38,8 +37,9 @@ export class MemoryLimits implements Limits {
     return Promise.resolve();
   }
 
-  needsOf(request: ReserveRequest): readonly SliceNeed[] {
-    return this.#account(request.account).needsOf(request, this.#clock.monotonicMs());
+  /** At once, with what the request takes of each limit. */
+  reserveWithNeeds(request: ReserveRequest): ReturnType<AccountLimits["reserveWithNeeds"]> {
+    return this.#account(request.account).reserveWithNeeds(request, this.#clock.monotonicMs());
   }
 
   /** What is left of a scope's rate by the requests of this process; null where it made none. */

@@ -87,8 +87,7 @@ export class SharedLimits implements Limits {
 
   async reserve(request: ReserveRequest): Promise<ReserveDecision> {
     const { clock, own } = this.#deps;
-    const needs = own.needsOf(request);
-    const decision = await own.reserve(request);
+    const { decision, needs } = own.reserveWithNeeds(request);
     if (decision.kind === "refused") return decision;
     if (!this.#sharing) {
       this.#slices.takeAnyway(request.requestId, needs, clock.monotonicMs());

@@ -1,6 +1,6 @@
 import type { BudgetPeriod } from "../ports/limits.ts";
 
-const DAY_MS = 86_400_000;
+export const DAY_MS = 86_400_000;
 
 /** First moment of the day or month in UTC in which `atMs` lies; 0 for what never ends. */
 export function periodStartMs(period: BudgetPeriod, atMs: number): number {

@@ -1,5 +1,5 @@
 import type { BudgetPeriod } from "../ports/limits.ts";
-import { periodStartMs } from "./period.ts";
+import { DAY_MS, periodStartMs } from "./period.ts";
 
 const PERIODS: readonly BudgetPeriod[] = ["day", "month", "total"];
 /** Of each kind: the one that runs and those before it, whose requests may still end. */
@@ -22,6 +22,8 @@ export interface MoneyState {
  */
 export class ScopeMoney {
   readonly #periods: Readonly<Record<BudgetPeriod, PeriodMoney[]>> = { day: [], month: [], total: [] };
+  /** Those of the day that was asked for last, which nearly every request is of. */
+  #lastDay: { readonly number: number; readonly money: readonly PeriodMoney[] } | null = null;
 
   of(period: BudgetPeriod, atMs: number): MoneyState {
     const startMs = periodStartMs(period, atMs);
@@ -42,6 +44,12 @@ export class ScopeMoney {
   }
 
   #at(atMs: number): readonly PeriodMoney[] {
+    const number = Math.floor(atMs / DAY_MS);
+    if (this.#lastDay?.number !== number) this.#lastDay = { number, money: this.#periodsAt(atMs) };
+    return this.#lastDay.money;
+  }
+
+  #periodsAt(atMs: number): readonly PeriodMoney[] {
     return PERIODS.map((period) => {
       const startMs = periodStartMs(period, atMs);
       const kept = this.#periods[period];

@@ -28,12 +28,12 @@ export function takeTokens(
 ): { readonly ok: true; readonly bucket: TokenBucket } | { readonly ok: false; readonly waitMs: number } {
   const missing = Math.min(needed, perMinute) - bucket.level;
   if (missing > 0) return { ok: false, waitMs: (missing * WINDOW_MS) / perMinute };
-  return { ok: true, bucket: { ...bucket, level: bucket.level - tokens } };
+  return { ok: true, bucket: { level: bucket.level - tokens, atMs: bucket.atMs } };
 }
 
 /** Puts back what was reserved and takes what was used. */
 export function settleTokens(bucket: TokenBucket, perMinute: number, reserved: number, used: number): TokenBucket {
-  return { ...bucket, level: Math.min(perMinute, bucket.level + reserved - used) };
+  return { level: Math.min(perMinute, bucket.level + reserved - used), atMs: bucket.atMs };
 }
 
 export function tokensLeft(

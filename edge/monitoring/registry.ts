@@ -147,9 +147,12 @@ const NO_LABELS: Labels = {};
 
 function labelText(labels: Labels): string {
   if (labels === NO_LABELS) return "";
-  return Object.entries(labels)
-    .map(([name, value]) => `${name}="${escaped(value)}"`)
-    .join(",");
+  let text = "";
+  for (const name in labels) {
+    const pair = `${name}="${escaped(labels[name] ?? "")}"`;
+    text = text === "" ? pair : `${text},${pair}`;
+  }
+  return text;
 }
 
 /** A gauge of nothing is 0 here: NaN and Infinity break dashboards (case C106). */
@@ -157,7 +160,8 @@ function numberText(value: number): string {
   return Number.isFinite(value) ? String(value) : "0";
 }
 
+const SPECIAL = /[\\"\n]/;
 const escaped = (value: string): string =>
-  value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");
+  SPECIAL.test(value) ? value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n") : value;
 const braced = (labels: string): string => (labels === "" ? "" : `{${labels}}`);
 const joined = (labels: string, more: string): string => (labels === "" ? more : `${labels},${more}`);

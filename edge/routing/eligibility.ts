@@ -1,4 +1,5 @@
 import { canDo, hasFeature } from "./capabilities.ts";
+import { kept } from "./kept.ts";
 import { isReachable, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
 
 export type Eligibility =
@@ -19,11 +20,11 @@ export function eligible(
   settings: RoutingSettings,
   nowMs: number,
 ): Eligibility {
-  const usable = candidates.filter((candidate) => candidate.usable);
+  const usable = kept(candidates, isUsable);
   if (usable.length === 0) return { kind: "no_machine" };
-  const capable = usable.filter((candidate) => isCapable(candidate, requirement));
+  const capable = kept(usable, (candidate) => isCapable(candidate, requirement));
   if (capable.length === 0) return { kind: "no_capability" };
-  const holding = capable.filter((candidate) => holdsSaes(candidate, requirement));
+  const holding = kept(capable, (candidate) => holdsSaes(candidate, requirement));
   if (holding.length === 0) {
     if (candidates.some((candidate) => !candidate.usable && holdsSaes(candidate, requirement)))
       return { kind: "no_machine" };
@@ -31,10 +32,12 @@ export function eligible(
     return { kind: "no_sae", available: [...available].toSorted() };
   }
   const roomy = withContext(holding, requirement.contextLength);
-  const untried = roomy.filter(({ key }) => !requirement.excludedReplicas.includes(key));
+  const untried = kept(roomy, ({ key }) => !requirement.excludedReplicas.includes(key));
   if (untried.length === 0) return { kind: "all_tried" };
   return { kind: "eligible", candidates: withoutDoubtful(untried, settings, nowMs) };
 }
+
+const isUsable = ({ usable }: Candidate): boolean => usable;
 
 function isCapable(candidate: Candidate, { capability, features }: Requirement): boolean {
   return canDo(candidate, capability) && features.every((feature) => hasFeature(candidate, feature));
@@ -59,8 +62,8 @@ function withoutDoubtful(
   settings: RoutingSettings,
   nowMs: number,
 ): readonly Candidate[] {
-  const reachable = candidates.filter((candidate) => isReachable(candidate, settings));
-  const healthy = reachable.filter(({ ejectedUntilMs, probing }) => ejectedUntilMs <= nowMs && !probing);
+  const reachable = kept(candidates, (candidate) => isReachable(candidate, settings));
+  const healthy = kept(reachable, ({ ejectedUntilMs, probing }) => ejectedUntilMs <= nowMs && !probing);
   if (healthy.length > 0) return healthy;
   return reachable.length > 0 ? reachable : candidates;
 }

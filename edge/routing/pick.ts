@@ -1,5 +1,6 @@
 import { affine, type Affinity, NO_AFFINITY } from "./affinity.ts";
 import { roomOf, type Candidate, type Requirement, type RoutingSettings } from "./candidate.ts";
+import { kept } from "./kept.ts";
 import { eligible, type Eligibility } from "./eligibility.ts";
 import { secondsOf, TYPICAL_REQUEST, type ScoredRequest } from "./score.ts";
 
@@ -45,15 +46,15 @@ export function servable(candidates: readonly Candidate[], requirement: Requirem
   const found = eligible(candidates, requirement, state.settings, state.nowMs);
   if (found.kind === "no_sae") return { kind: "none", why: "no_sae", available: found.available };
   if (found.kind !== "eligible") return { kind: "none", why: found.kind };
-  const quiet = found.candidates.filter(({ busyUntilMs }) => busyUntilMs <= state.nowMs);
+  const quiet = kept(found.candidates, ({ busyUntilMs }) => busyUntilMs <= state.nowMs);
   const free = state.ignoreRoom
     ? quiet.length > 0
       ? quiet
       : found.candidates
-    : quiet.filter((candidate) => roomOf(candidate, state.settings) > 0);
+    : kept(quiet, (candidate) => roomOf(candidate, state.settings) > 0);
   if (free.length === 0) return { kind: "none", why: "busy" };
-  const tier = Math.min(...free.map(({ priority }) => priority));
-  return { kind: "servable", free: free.filter(({ priority }) => priority === tier) };
+  const tier = free.reduce((least, { priority }) => Math.min(least, priority), Infinity);
+  return { kind: "servable", free: kept(free, ({ priority }) => priority === tier) };
 }
 
 /**
@@ -67,6 +68,9 @@ export function choose(
   state: PickState,
 ): Choice | null {
   const known = affine(free, candidates, hints.affinity, state.settings);
+  const [only] = free;
+  if (only !== undefined && free.length === 1)
+    return { key: only.key, by: known.length === 0 ? "score" : reasonOf(only.key, hints) };
   const scored = (known.length > 0 ? known : free).map((candidate) => ({
     key: candidate.key,
     seconds: secondsOf(candidate, hints.scored, state.settings),
@@ -78,9 +82,11 @@ export function choose(
     .toSorted();
   const key = equals[state.turn % equals.length];
   if (key === undefined) return null;
-  const isTied = known.length > 0;
-  return { key, by: isTied ? (hints.affinity.matched.has(key) ? "prefix" : "session") : "score" };
+  return { key, by: known.length === 0 ? "score" : reasonOf(key, hints) };
 }
+
+const reasonOf = (key: string, { affinity }: PickHints): Choice["by"] =>
+  affinity.matched.has(key) ? "prefix" : "session";
 
 /** Both steps for one request. */
 export function pick(

@@ -151,6 +151,11 @@ export class LedgerBook {
     return [...this.#waiting].filter(([, settledAtMs]) => settledAtMs <= atMs).map(([requestId]) => requestId);
   }
 
+  /** Requests whose rows wait to be taken. */
+  get waitingRows(): number {
+    return this.#dirty.size;
+  }
+
   /** The next rows to write, at most `limit` requests; null when the database has everything. */
   take(limit: number): TakenBatch | null {
     const taken: { held: Held; version: number }[] = [];
@@ -182,7 +187,13 @@ export class LedgerBook {
         for (const { held, version } of taken) {
           held.recorded = version;
           held.refusal = null;
-          if (held.version === version) this.#dirty.delete(held.account.opened.requestId);
+          if (held.version !== version) continue;
+          const { requestId } = held.account.opened;
+          this.#dirty.delete(requestId);
+          // At once, while it is young: what waits for the next flush has moved to where collecting is dear. Not while
+          // segments are to be read again, since those would bring it back.
+          const isDone = held.costNanoUsd !== null && !awaitsHost(held.account);
+          if (isDone && this.#spilled === null) this.#held.delete(requestId);
         }
         for (const [key, pinned] of counters) {
           if (this.#dirtyCounters.get(key) === pinned) this.#dirtyCounters.delete(key);

@@ -49,8 +49,8 @@ export class UsageWriter {
     this.#againAtMs = 0;
   }
 
-  /** Never rejects. */
-  async write(): Promise<void> {
+  /** Goes on while at least `least` requests wait, or till nothing does. Never rejects. */
+  async write(least = 0): Promise<void> {
     const { clock, logger, book, batchSize, readSpilled } = this.#deps;
     const nowMs = clock.monotonicMs();
     if (nowMs < this.#againAtMs) return;
@@ -66,6 +66,7 @@ export class UsageWriter {
       }
     }
     for (;;) {
+      if (book.waitingRows < least) return;
       const taken = book.take(batchSize);
       if (taken === null) {
         if (await readSpilled()) continue;

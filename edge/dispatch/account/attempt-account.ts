@@ -23,15 +23,18 @@ const NOTHING: TokenCounts = { promptTokens: 0, cachedTokens: 0, completionToken
  */
 export function endedAttempt(account: AttemptToAccount): EndedAttempt {
   const { requestId, attempt, target, result, inputTokensEstimate } = account;
-  const base = { requestId, attempt, unbilledReason: unbilledReason(account) };
-  if (result.nothingComputed) return { ...base, counts: NOTHING, exactness: "exact", awaitReport: false };
-  if (result.usage !== null) return { ...base, counts: result.usage, exactness: "exact", awaitReport: false };
+  const reason = unbilledReason(account);
+  const known = result.nothingComputed ? NOTHING : result.usage;
+  if (known !== null)
+    return { requestId, attempt, counts: known, exactness: "exact", unbilledReason: reason, awaitReport: false };
   return {
-    ...base,
+    requestId,
+    attempt,
     counts: result.answering
       ? { promptTokens: inputTokensEstimate, cachedTokens: 0, completionTokens: result.tokenEvents }
       : NOTHING,
     exactness: result.tokenEvents > 0 ? "counted" : "estimated",
+    unbilledReason: reason,
     awaitReport: target.kind === "host",
   };
 }

@@ -74,14 +74,14 @@ export class ModelAttempts {
     request: AdmitRequest,
   ): Promise<readonly MadeAttempt[]> {
     const context = this.#context;
-    const options = { ...claimed, context, link: this.#link };
-    const mayHedge =
-      context.deps.settings.policyOf(this.#link.model.id).hedging && context.request.envelope.stream === true;
+    const link = this.#link;
+    const { claim, why, attempt } = claimed;
+    const mayHedge = context.deps.settings.policyOf(link.model.id).hedging && context.request.envelope.stream === true;
     if (mayHedge) {
-      const excludedReplicas = [...this.#tried, claimed.claim.target.key];
-      return hedgedAttempt({ ...options, hedgeRequest: { ...request, excludedReplicas } });
+      const excludedReplicas = [...this.#tried, claim.target.key];
+      return hedgedAttempt({ context, link, claim, why, attempt, hedgeRequest: { ...request, excludedReplicas } });
     }
-    const made = await new ClaimedAttempt({ ...options, answer: context.answer }).run();
+    const made = await new ClaimedAttempt({ context, link, claim, why, attempt, answer: context.answer }).run();
     return made === null ? [] : [made];
   }
 

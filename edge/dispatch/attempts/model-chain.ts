@@ -47,9 +47,12 @@ export function hasFallbacks({ model }: InferenceRequest): boolean {
 
 /** The most that any of them can cost. */
 export function dearestBoundNanoUsd(request: InferenceRequest, chain: ModelChain): bigint {
-  return chain
-    .map(({ model, priced }) => costBoundNanoUsd({ ...request, model }, priced.price))
-    .reduce((most, bound) => (bound > most ? bound : most));
+  let most = 0n;
+  for (const { model, priced } of chain) {
+    const bound = costBoundNanoUsd(model === request.model ? request : { ...request, model }, priced.price);
+    if (bound > most) most = bound;
+  }
+  return most;
 }
 
 async function candidates(

@@ -14,10 +14,15 @@ export class RequestAttempts {
   readonly #context: RunContext;
 
   constructor(options: RequestAttemptsOptions) {
-    const { deps, answer, request } = options;
+    const { deps, retries, hedges, request, answer, open } = options;
     const tellsProgress = request.progress && request.envelope.stream === true;
     this.#context = {
-      ...options,
+      deps,
+      retries,
+      hedges,
+      request,
+      answer,
+      open,
       wait: new PoolWait({ deps, answer, tellsProgress }),
       made: [],
       running: new Set<SentAttempt>(),

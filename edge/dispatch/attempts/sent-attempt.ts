@@ -30,7 +30,8 @@ export class SentAttempt {
   async run(): Promise<RelayResult> {
     const { context, link, answer, target, attempt } = this.#options;
     const { deps } = context;
-    const request = { ...context.request, model: link.model };
+    const asked = context.request;
+    const request = link.model === asked.model ? asked : { ...asked, model: link.model };
     const { clock, settings, upstream } = deps;
     const { envelope } = request;
     const outgoing = await upstreamRequest(deps, request, target, attempt);
@@ -68,15 +69,12 @@ export class SentAttempt {
     const { context, link, target, attempt } = this.#options;
     const opened = context.open(link);
     const { backend, replicaId: replica, epoch } = target;
-    const served = opened.model.id === link.model.id ? {} : { served: { model: link.model.id, ...link.priced } };
-    context.deps.ledger.attemptStarted({
-      requestId: context.request.requestId,
-      attempt,
-      backend,
-      replica,
-      epoch,
-      ...served,
-    });
+    const { requestId } = context.request;
+    const started = { requestId, attempt, backend, replica, epoch };
+    const isOther = opened.model.id !== link.model.id;
+    context.deps.ledger.attemptStarted(
+      isOther ? { ...started, served: { model: link.model.id, ...link.priced } } : started,
+    );
   }
 
   /** Such as `gpu-1/r0;attempts=2`, with the model where it is not the one that was asked for. */

@@ -63,7 +63,7 @@ export function costBoundNanoUsd(
   if (promptPrice > 0) {
     const prompts = promptsOf(route, envelope);
     const around = route === "/v1/chat/completions" ? MOST_TEMPLATE_TOKENS : MOST_MARKER_TOKENS * prompts;
-    const most = new TextEncoder().encode(bodyText).length + around;
+    const most = UTF8.encode(bodyText).length + around;
     inputTokens = Math.min(most, windowTokens * prompts);
   }
   let outputTokens = 0;
@@ -74,6 +74,8 @@ export function costBoundNanoUsd(
   }
   return BigInt(inputTokens) * BigInt(promptPrice) + BigInt(outputTokens) * BigInt(price.completionPer1k);
 }
+
+const UTF8 = new TextEncoder();
 
 const choicesOf = (route: InferenceRoute, envelope: RequestEnvelope): number =>
   (envelope.n ?? 1) * promptsOf(route, envelope);

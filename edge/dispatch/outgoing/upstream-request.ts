@@ -17,6 +17,8 @@ export function saeNeeds({
   envelope,
   model,
 }: Pick<InferenceRequest, "envelope" | "model">): Pick<AdmitRequest, "saeIds" | "needsSomeSae"> {
+  const { steering, return_sae_activations } = envelope;
+  if ((envelope.profile ?? steering ?? return_sae_activations ?? null) === null) return NO_SAE;
   const profile = envelope.profile ?? null;
   const named = [
     // An unknown one needs some SAE: whatever machine gets it will say so.
@@ -29,6 +31,9 @@ export function saeNeeds({
     needsSomeSae: named.includes(null),
   };
 }
+
+/** Of most requests. */
+const NO_SAE = { saeIds: [], needsSomeSae: false } as const;
 
 /** Longest answer that is counted on before it is there; most are shorter than their limit. */
 const MOST_OUTPUT_EXPECTED = 1_024;
@@ -43,13 +48,15 @@ export function requestWeight(request: InferenceRequest, bounds: TokenBounds): R
   const { envelope, bodyText, model } = request;
   const features = featuresOf(envelope);
   const context = contextNeed(envelope, bodyText, bounds, model);
-  return {
-    ...(features.length === 0 ? {} : { features }),
-    ...(context === null ? {} : { context }),
+  const { session, prefix } = affinityOf(request);
+  const weight = {
     inputTokens: bounds.inputTokensEstimate,
     outputTokens: Math.min(bounds.outputTokensLimit ?? Infinity, bounds.outputTokensBound, MOST_OUTPUT_EXPECTED),
-    ...affinityOf(request),
+    session,
+    prefix,
   };
+  if (features.length === 0 && context === null) return weight;
+  return { ...weight, ...(features.length === 0 ? {} : { features }), ...(context === null ? {} : { context }) };
 }
 
 export function admitRequest(
@@ -58,7 +65,9 @@ export function admitRequest(
   attempt: number,
   excludedReplicas: readonly string[],
 ): AdmitRequest {
-  return {
+  const { saeIds, needsSomeSae } = saeNeeds(request);
+  const { inputTokens, outputTokens, session, prefix, features, context } = weight;
+  const made = {
     pool: request.model.pool,
     requestId: request.requestId,
     attempt,
@@ -66,12 +75,18 @@ export function admitRequest(
     band: request.band,
     arrivedAtMs: request.receivedAtMs,
     capability: CAPABILITY_OF_ROUTE[request.route],
-    ...saeNeeds(request),
+    saeIds,
+    needsSomeSae,
     excludedReplicas,
     bodyBytes: request.bodyText.length,
     returning: request.returning,
-    ...weight,
+    inputTokens,
+    outputTokens,
+    session,
+    prefix,
   };
+  if (features === undefined && context === undefined) return made;
+  return { ...made, ...(features === undefined ? {} : { features }), ...(context === undefined ? {} : { context }) };
 }
 
 const UTF8 = new TextEncoder();

@@ -59,7 +59,7 @@ export class ClientAnswer implements AnswerSink {
   startWhole(status: number, headers: Readonly<Record<string, string>>): void {
     this.#startedAs = "whole";
     this.#keepAlive.stop();
-    this.#writer.start(status, { ...this.#headers, ...headers });
+    this.#writer.start(status, Object.assign(this.#headers, headers));
   }
 
   /** False: hold back until `onRoom`. */

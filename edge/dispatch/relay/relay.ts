@@ -321,24 +321,29 @@ export class Relay implements UpstreamHandler {
     if (this.#phase === "over") return;
     const answering = this.#isAnswering();
     this.#phase = "over";
-    for (const timer of [this.#headTimer, this.#firstTokenTimer, this.#idleTimer, this.#stallTimer]) timer.dispose();
+    this.#headTimer.dispose();
+    this.#firstTokenTimer.dispose();
+    this.#idleTimer.dispose();
+    this.#stallTimer.dispose();
     this.#answer.onRoom = () => this.#exchange?.resume();
+    const tap = this.#streamTap;
     this.#resolve({
-      refusal: null,
-      detail: null,
-      retryable: false,
-      expired: false,
-      busyForMs: null,
-      tail: "",
-      unreached: false,
-      nothingComputed: false,
-      answering,
-      usage: this.#streamTap.usage,
-      tokenEvents: this.#streamTap.tokenEvents,
-      receipt: this.#streamTap.receipt ?? this.#receipt,
+      kind: result.kind,
+      claimResult: result.claimResult,
+      refusal: result.refusal ?? null,
+      detail: result.detail ?? null,
+      retryable: result.retryable ?? false,
+      expired: result.expired ?? false,
+      busyForMs: result.busyForMs ?? null,
+      tail: result.tail ?? "",
+      unreached: result.unreached ?? false,
+      nothingComputed: result.nothingComputed ?? false,
+      answering: result.answering ?? answering,
+      usage: result.usage ?? tap.usage,
+      tokenEvents: result.tokenEvents ?? tap.tokenEvents,
+      receipt: result.receipt ?? tap.receipt ?? this.#receipt,
       firstTokenAtMs: this.#firstTokenAtMs,
       lastTokenAtMs: this.#lastTokenAtMs,
-      ...result,
     });
   }
 }
