@@ -12,12 +12,13 @@ export class Dispatcher {
   #deps: DispatcherDeps;
   readonly #reservations: Reservations;
   readonly #memory: DispatchMemory;
-  readonly #decisions = new DecisionLog();
+  readonly #decisions: DecisionLog | null;
 
-  /** `memory` outlives the dispatcher where that lives for one request only. */
-  constructor(deps: DispatcherDeps, memory = new DispatchMemory()) {
+  /** `memory` outlives the dispatcher where that lives for one request only, and then keeps no `decisions`. */
+  constructor(deps: DispatcherDeps, memory = new DispatchMemory(), decisions: DecisionLog | null = new DecisionLog()) {
     this.#deps = deps;
     this.#memory = memory;
+    this.#decisions = decisions;
     const { limits, clock, logger, settings } = deps;
     this.#reservations = new Reservations({ limits, clock, logger, waitMs: settings.reportWaitMs });
   }
@@ -49,12 +50,12 @@ export class Dispatcher {
 
   /** Why a request of this project went where it went; null when that is not known (any more). */
   decisionOf(requestId: string, project: string): RequestDecision | null {
-    return this.#decisions.find(requestId, project, this.#deps.clock.monotonicMs());
+    return this.#decisions?.find(requestId, project, this.#deps.clock.monotonicMs()) ?? null;
   }
 
   /** What was decided lately for all projects, the newest first. For operators. */
   latestDecisions(count: number): readonly RequestDecision[] {
-    return this.#decisions.latest(count, this.#deps.clock.monotonicMs());
+    return this.#decisions?.latest(count, this.#deps.clock.monotonicMs()) ?? [];
   }
 
   /** Reservations that wait for a machine's report. */

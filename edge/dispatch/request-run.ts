@@ -31,7 +31,7 @@ export interface SharedState {
   readonly reservations: Reservations;
   readonly retries: RetryBudgets;
   readonly hedges: Hedges;
-  readonly decisions: DecisionLog;
+  readonly decisions: DecisionLog | null;
 }
 
 /** One request from its limits to its last byte. Everything it takes is given back on every way out. */
@@ -149,7 +149,7 @@ export class RequestRun {
 
   #keepDecision(outcome: RequestOutcome, ttftMs: number | null, attempts: readonly DecidedAttempt[]): void {
     const { requestId, principal, model, band, receivedAtMs } = this.#request;
-    this.#shared.decisions.add(
+    this.#shared.decisions?.add(
       {
         requestId,
         project: principal.project,

@@ -165,7 +165,7 @@ function dispatchOf(
         // Nothing waits here after the answer: a reservation is settled with our own count, the row by the report.
         settings: { ...settings.dispatchSettings(config, { priceVersion, secret }), reportWaitMs: 0 },
       };
-      const dispatcher = new Dispatcher(dispatchDeps, dispatchMemoryOf(env));
+      const dispatcher = new Dispatcher(dispatchDeps, dispatchMemoryOf(env), null);
       // One for this request alone: the database tells it of others.
       const idempotent = new IdempotentDispatch({
         clock: workersClock,

@@ -1,5 +1,6 @@
 import type { GrantReason, Pressure } from "../../ports/coordinator.ts";
 import type { RequestOutcome } from "../../ports/ledger.ts";
+import { TextHash } from "../../routing/hash.ts";
 import type { MadeAttempt } from "../attempts/made-attempt.ts";
 
 /** One attempt of a request and what decided where it went. */
@@ -51,56 +52,103 @@ export function decidedAttempt({ attempt, link, target, result, why, lostRace }:
 
 const KEPT_MS = 3_600_000;
 const MAX_KEPT = 10_000;
+/** Of text, in one piece of memory; about a hundred decisions. */
+const PIECE_BYTES = 64 * 1_024;
+/** In UTF-8, a UTF-16 unit takes at most so many. */
+const BYTES_PER_UNIT = 3;
 
-interface Kept {
-  readonly decision: RequestDecision;
-  readonly atMs: number;
-}
+type Piece = Uint8Array<ArrayBuffer>;
 
 /**
- * The decisions of the last hour, as many as fit. Their order stands in a ring of its own: the first entry of a map whose
- * first entries are always taken out is far behind the gaps that those left.
+ * The decisions of the last hour, as many as fit, as text outside the heap: thousands of small objects that all live
+ * long and then die together cost the collector more than everything else that a request leaves behind.
  */
 export class DecisionLog {
-  readonly #kept = new Map<string, Kept>();
-  readonly #ring: (Kept | undefined)[] = [];
-  /** Place in the ring of the oldest, and how many follow from there. */
+  readonly #hashes = new Uint32Array(MAX_KEPT);
+  readonly #atMs = new Float64Array(MAX_KEPT);
+  readonly #starts = new Uint32Array(MAX_KEPT);
+  readonly #lengths = new Uint32Array(MAX_KEPT);
+  readonly #pieces = Array.from<unknown, Piece>({ length: MAX_KEPT }, () => NOTHING);
+  /** Place in the rings of the oldest, and how many follow from there. */
   #oldest = 0;
   #count = 0;
+  #piece = NOTHING;
+  #usedBytes = 0;
+  /** One that nothing stands in any more. */
+  #spare = NOTHING;
 
   add(decision: RequestDecision, nowMs: number): void {
-    const kept = { decision, atMs: nowMs };
+    const text = JSON.stringify(decision);
     if (this.#count === MAX_KEPT) this.#dropOldest();
-    this.#ring[(this.#oldest + this.#count) % MAX_KEPT] = kept;
+    if (this.#piece.length - this.#usedBytes < text.length * BYTES_PER_UNIT)
+      this.#takePiece(text.length * BYTES_PER_UNIT);
+    const { written } = ENCODER.encodeInto(text, this.#piece.subarray(this.#usedBytes));
+    const place = (this.#oldest + this.#count) % MAX_KEPT;
+    this.#hashes[place] = hashOf(decision.requestId);
+    this.#atMs[place] = nowMs;
+    this.#starts[place] = this.#usedBytes;
+    this.#lengths[place] = written;
+    this.#pieces[place] = this.#piece;
+    this.#usedBytes += written;
     this.#count++;
-    this.#kept.set(decision.requestId, kept);
-    while (nowMs - (this.#ring[this.#oldest]?.atMs ?? nowMs) > KEPT_MS) this.#dropOldest();
+    while (nowMs - (this.#atMs[this.#oldest] ?? nowMs) > KEPT_MS) this.#dropOldest();
   }
 
   /** Null when it is not known, too old, or another project's. */
   find(requestId: string, project: string, nowMs: number): RequestDecision | null {
-    const kept = this.#kept.get(requestId);
-    if (kept === undefined || nowMs - kept.atMs > KEPT_MS || kept.decision.project !== project) return null;
-    return kept.decision;
+    const hash = hashOf(requestId);
+    for (const place of this.#newestFirst(nowMs)) {
+      if (this.#hashes[place] !== hash) continue;
+      const decision = this.#read(place);
+      if (decision.requestId === requestId) return decision.project === project ? decision : null;
+    }
+    return null;
   }
 
   /** The latest of all projects, the newest first. For operators. */
   latest(count: number, nowMs: number): readonly RequestDecision[] {
-    const all = [...this.#kept.values()];
-    return all
-      .slice(Math.max(0, all.length - count))
-      .filter(({ atMs }) => nowMs - atMs <= KEPT_MS)
-      .map(({ decision }) => decision)
-      .toReversed();
+    const found: RequestDecision[] = [];
+    for (const place of this.#newestFirst(nowMs)) {
+      if (found.length === count) break;
+      found.push(this.#read(place));
+    }
+    return found;
+  }
+
+  *#newestFirst(nowMs: number): Iterable<number> {
+    for (let back = this.#count - 1; back >= 0; back--) {
+      const place = (this.#oldest + back) % MAX_KEPT;
+      if (nowMs - (this.#atMs[place] ?? 0) > KEPT_MS) return;
+      yield place;
+    }
+  }
+
+  #read(place: number): RequestDecision {
+    const start = this.#starts[place] ?? 0;
+    const bytes = this.#pieces[place]?.subarray(start, start + (this.#lengths[place] ?? 0));
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- what `add` wrote
+    return JSON.parse(DECODER.decode(bytes)) as RequestDecision;
+  }
+
+  #takePiece(leastBytes: number): void {
+    const isSpareEnough = this.#spare.length >= leastBytes;
+    this.#piece = isSpareEnough ? this.#spare : new Uint8Array(Math.max(PIECE_BYTES, leastBytes));
+    if (isSpareEnough) this.#spare = NOTHING;
+    this.#usedBytes = 0;
   }
 
   #dropOldest(): void {
-    const kept = this.#ring[this.#oldest];
-    this.#ring[this.#oldest] = undefined;
+    const piece = this.#pieces[this.#oldest] ?? NOTHING;
+    this.#pieces[this.#oldest] = NOTHING;
     this.#oldest = (this.#oldest + 1) % MAX_KEPT;
     this.#count--;
-    // The same request may have been told of again.
-    if (kept !== undefined && this.#kept.get(kept.decision.requestId) === kept)
-      this.#kept.delete(kept.decision.requestId);
+    const isLastOfPiece = piece !== this.#piece && piece !== this.#pieces[this.#oldest];
+    if (isLastOfPiece && piece.length === PIECE_BYTES) this.#spare = piece;
   }
 }
+
+const NOTHING: Piece = new Uint8Array();
+const ENCODER = new TextEncoder();
+const DECODER = new TextDecoder();
+
+const hashOf = (requestId: string): number => new TextHash().update(requestId).value() >>> 0;
