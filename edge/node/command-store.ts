@@ -54,7 +54,7 @@ export async function withExistingStore<Result>(
   }
   const options = storeOptions(loaded);
   await assertCurrent(options);
-  return using(Promise.resolve(directStore(options)), work);
+  return using(directStore(options), work);
 }
 
 /** What the journal in a data directory says, of an edge that runs or of one that is gone. Nothing is changed. */

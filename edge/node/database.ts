@@ -11,7 +11,7 @@ import {
   pendingMigrations,
   type MigrationReport,
 } from "../store/migrations.ts";
-import { LibsqlStore, type Store } from "../store/store.libsql.ts";
+import type { LibsqlStore, Store } from "../store/store.libsql.ts";
 import { connectFile, databaseFile } from "./database-file.ts";
 import { readMigrations } from "./migration-files.ts";
 import { OperatorError } from "./operator-error.ts";
@@ -61,9 +61,11 @@ export async function openCommandStore(options: OpenStoreOptions): Promise<Closa
   return directStore(options);
 }
 
-export function directStore(options: OpenStoreOptions): LibsqlStore {
+export async function directStore(options: OpenStoreOptions): Promise<LibsqlStore> {
   const file = databaseFile(options.databaseUrl);
-  return new LibsqlStore({
+  // A serving edge on a file never needs it here, and its thread has it: megabytes of code that would lie idle.
+  const { LibsqlStore: DirectStore } = await import("../store/store.libsql.ts");
+  return new DirectStore({
     clock: options.clock,
     isFile: file !== null,
     connect: file === null ? () => Promise.resolve(connectServer(options)) : () => connectFile(file),

@@ -69,7 +69,7 @@ const ASK_AFTER_MS = 2_000;
 const MOST_ASKED = 200;
 const DIFFERENCE_RANGE_MS = 24 * 3_600_000;
 /** So many rows go to the database without waiting for the timer: under load that is every few milliseconds. */
-const MOST_ROWS_KEPT = 64;
+const MOST_ROWS_KEPT = 256;
 
 /**
  * The ledger of one edge. Every call writes a line to the journal and applies it to the book; a timer makes the journal

@@ -35,7 +35,7 @@ it("a database server that takes a question and never answers is given up", asyn
   const address = server.address();
   if (address === null || typeof address === "string") throw new Error("a TCP server has an address");
   const databaseUrl = `http://127.0.0.1:${address.port}`;
-  const store = directStore({ databaseUrl, clock: nodeClock, logger: silentLogger, serverTimeoutMs: 100 });
+  const store = await directStore({ databaseUrl, clock: nodeClock, logger: silentLogger, serverTimeoutMs: 100 });
   try {
     await expect(store.keyRevision()).rejects.toThrow(/aborted|time/i);
     expect(asked).toBeGreaterThan(0);

@@ -24,7 +24,7 @@ beforeAll(async () => {
     auth: { cache_ttl: "1ms", flush_interval: "20ms", default_price: { completion_per_1k: 1 } },
   });
   const { databaseUrl } = edge.loaded;
-  store = directStore({ databaseUrl, clock: nodeClock, logger: silentLogger });
+  store = await directStore({ databaseUrl, clock: nodeClock, logger: silentLogger });
 });
 afterAll(async () => {
   await store.close();

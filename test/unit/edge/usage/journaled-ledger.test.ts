@@ -310,6 +310,20 @@ describe("a machine's report", () => {
   });
 });
 
+describe("many requests at once", () => {
+  it("are written as soon as they fill a transaction, and the rest with the timer", async () => {
+    const { ledger } = await start();
+    for (const requestId of ["r1", "r2", "r3", "r4"]) {
+      ledger.open(opened(requestId));
+      ledger.settle(settledRequest(requestId));
+    }
+    await tick(0);
+    expect([...store.usage.keys()]).toEqual(["r1", "r2", "r3"]);
+    await tick();
+    expect(store.batches.map(({ usage }) => usage.length)).toEqual([3, 1]);
+  });
+});
+
 describe("while the database is away", () => {
   it("rows wait, in memory or beyond its bound in the journal, and are written in batches when it is back", async () => {
     const { ledger, journal } = await start();
