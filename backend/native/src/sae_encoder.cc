@@ -109,8 +109,13 @@ const float* SaeEncoder::prepare(const float* row, std::vector<float>& scratch) 
 
 float SaeEncoder::activationOf(const float* prepared, int feature) const {
   const auto width = static_cast<size_t>(weights_.embeddingWidth);
+  return activated(dotProduct(prepared, weights_.encoderColumns.data() + static_cast<size_t>(feature) * width, width),
+                   feature);
+}
+
+/// The activation of a feature whose encoder gave `product` on the row.
+float SaeEncoder::activated(float product, int feature) const {
   const auto index = static_cast<size_t>(feature);
-  const float product = dotProduct(prepared, weights_.encoderColumns.data() + index * width, width);
   if (weights_.activation == SaeActivation::Gated) {
     if (!(product + weights_.gateBias[index] > 0.0f)) return 0.0f;
     return std::max(0.0f, product * weights_.magnitudeScale[index] + weights_.encoderBias[index]);
@@ -121,12 +126,24 @@ float SaeEncoder::activationOf(const float* prepared, int feature) const {
   return before;
 }
 
+/// Calls `take(feature, activation)` for every feature, in order.
+template <typename Take>
+void SaeEncoder::eachActivation(const float* prepared, Take take) const {
+  const auto width = static_cast<size_t>(weights_.embeddingWidth);
+  int feature = 0;
+  for (; feature + 4 <= weights_.featureCount; feature += 4) {
+    float products[4];
+    fourDotProducts(prepared, weights_.encoderColumns.data() + static_cast<size_t>(feature) * width, width, products);
+    for (int i = 0; i < 4; i++) take(feature + i, activated(products[i], feature + i));
+  }
+  for (; feature < weights_.featureCount; feature++) take(feature, activationOf(prepared, feature));
+}
+
 void SaeEncoder::collect(const float* prepared, std::vector<FeatureValue>& found) const {
   found.clear();
-  for (int feature = 0; feature < weights_.featureCount; feature++) {
-    const float value = activationOf(prepared, feature);
+  eachActivation(prepared, [&found](int feature, float value) {
     if (value > 0.0f) found.push_back({feature, value});
-  }
+  });
   if (weights_.activation != SaeActivation::TopK) return;
   keepLargest(found, static_cast<size_t>(weights_.activeCount));
   std::sort(found.begin(), found.end(), [](const FeatureValue& a, const FeatureValue& b) { return a.index < b.index; });
@@ -163,7 +180,7 @@ void SaeEncoder::encodeTop(const float* row, int topK, std::vector<float>& scrat
 void SaeEncoder::encodeAll(const float* row, std::vector<float>& scratch, float* out) const {
   const float* prepared = prepare(row, scratch);
   if (weights_.activation != SaeActivation::TopK) {
-    for (int feature = 0; feature < weights_.featureCount; feature++) out[feature] = activationOf(prepared, feature);
+    eachActivation(prepared, [out](int feature, float value) { out[feature] = value; });
     return;
   }
   std::vector<FeatureValue> active;

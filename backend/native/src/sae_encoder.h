@@ -58,6 +58,9 @@ class SaeEncoder {
  private:
   const float* prepare(const float* row, std::vector<float>& scratch) const;
   float activationOf(const float* prepared, int feature) const;
+  float activated(float product, int feature) const;
+  template <typename Take>
+  void eachActivation(const float* prepared, Take take) const;
   /// The active features of a prepared row by index; `found` is emptied first.
   void collect(const float* prepared, std::vector<FeatureValue>& found) const;
 

@@ -8,6 +8,8 @@ namespace steerage {
 
 /// Sum of a[i] * b[i].
 float dotProduct(const float* a, const float* b, size_t length);
+/// The same with each of four rows that stand one behind the other; `a` is read once for all.
+void fourDotProducts(const float* a, const float* rows, size_t length, float* out);
 /// target[i] += addend[i].
 void addInto(float* target, const float* addend, size_t length);
 /// target[i] += factor * addend[i].
