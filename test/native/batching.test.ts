@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { NativeModel } from "../../backend/native/binding.ts";
+import { STEP_RECORD_WORDS, type NativeModel } from "../../backend/native/binding.ts";
 import { expectEveryStepChecked } from "../support/checked-steps.ts";
 import type { JobOutcome } from "../support/native-harness.ts";
 import { codeOf, DEMO_F32, NativeSession, openModel } from "../support/native-harness.ts";
@@ -38,8 +38,8 @@ describe("continuous batching", () => {
     const long: Promise<JobOutcome>[] = [];
     let longRunning = false;
     session.onStep = (events) => {
-      const ofRunner = events.records.length > 0 && events.records[0] === runner.jobId;
-      if (longRunning) tokensPerStep.push(ofRunner ? 1 : 0);
+      const owners = events.records.filter((_, word) => word % STEP_RECORD_WORDS === 0);
+      if (longRunning) tokensPerStep.push(owners.filter((jobId) => jobId === runner.jobId).length);
       if (long.length === 0) {
         const tokens = new Int32Array(300).fill(300);
         long.push(session.run({ tokens, sequenceId: 1, maxTokens: 1 }));
@@ -56,7 +56,7 @@ describe("continuous batching", () => {
     const chunks = progress.map((count, at) => count - (progress[at - 1] ?? 0));
     expect(progress.at(-1)).toBe(300);
     expect(Math.max(...chunks)).toBeLessThanOrEqual(31);
-    expect(Math.min(...chunks.slice(0, -1))).toBeGreaterThanOrEqual(8);
+    expect(Math.min(...chunks.slice(0, -1))).toBeGreaterThanOrEqual(4);
     expect(tokensPerStep.length).toBeGreaterThanOrEqual(9);
     expect(tokensPerStep.every((count) => count === 1)).toBe(true);
   });

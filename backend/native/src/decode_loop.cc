@@ -219,7 +219,8 @@ void DecodeLoop::step(StepEvents& events) {
   }
   const auto ended = std::chrono::steady_clock::now();
   const auto secondsSince = [ended](auto moment) { return std::chrono::duration<double>(ended - moment).count(); };
-  if (drafts == 0) prefill_.record(decoding, promptRows, secondsSince(begun));
+  // A row of a batch that is full of prompts costs less than one of a few beside answers, and tells nothing of those.
+  if (drafts == 0 && (promptRows == 0 || promptsBounded_)) prefill_.record(decoding, promptRows, secondsSince(begun));
   if (speculation_ && promptRows == 0) {
     const auto sampled = static_cast<int>(counters_.completionTokens - sampledBefore);
     speculation_->record(decoding, drafts, sampled, secondsSince(planned));
@@ -236,22 +237,21 @@ void DecodeLoop::planBatch() {
   const int room = batch_.room() - decoding;
   const int waiting = std::max(1, static_cast<int>(waitingPrompts_.size()));
   const auto keepsPace = [](const auto& slot) { return slot && slot->sampledTokens >= kTokensOfAStart; };
-  const bool bounded = settings_.boundsPrefill && std::any_of(slots_.begin(), slots_.end(), keepsPace);
-  const int budget = bounded ? prefill_.rows(decoding, waiting, room) : room;
+  promptsBounded_ = settings_.boundsPrefill && std::any_of(slots_.begin(), slots_.end(), keepsPace);
+  const int budget = promptsBounded_ ? prefill_.rows(waiting, room) : room;
   // Drafts take what prompts leave.
   if (speculation_) {
     const int computed = speculation_->propose(slots_, decoding, budget - promptRowsLeft());
     counters_.draftModelTokens += static_cast<uint64_t>(computed);
   }
   sharePromptRows(budget);
-  // Ascending sequence ids: streams of neighbours are computed together only when their rows come in this order.
+  // Streams of neighbours are computed together when their rows come by ascending sequence, and as many rows of each: so
+  // answers, which have one, come by themselves.
   for (const auto& slot : slots_) {
-    if (!slot) continue;
-    if (decodes(slot)) {
-      addDecodeRows(*slot);
-    } else {
-      addPromptRows(*slot, promptShares_[static_cast<size_t>(slot->options.sequenceId)]);
-    }
+    if (slot && !decodes(slot)) addPromptRows(*slot, promptShares_[static_cast<size_t>(slot->options.sequenceId)]);
+  }
+  for (const auto& slot : slots_) {
+    if (decodes(slot)) addDecodeRows(*slot);
   }
 }
 

@@ -132,6 +132,7 @@ class DecodeLoop {
   std::vector<Job*> waitingPrompts_;
   /// Prompt rows of each sequence in the step that is planned.
   std::vector<int> promptShares_;
+  bool promptsBounded_ = false;
   std::vector<std::unique_ptr<Job>> ended_;
   uint64_t admissions_ = 0;
   CandidateBuffer candidates_;
