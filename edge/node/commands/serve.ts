@@ -1,4 +1,5 @@
 import type { Command } from "commander";
+import { tuneCollector } from "../collector.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions, type LoadedConfig } from "../load-config.ts";
 import { startEdge, type RunningEdge } from "../start-edge.ts";
 
@@ -14,6 +15,7 @@ export function registerServe(program: Command): void {
     )
     .option("--json", "one JSON line on stdout when ready")
     .action(async (options: ServeOptions) => {
+      tuneCollector();
       const loaded = await loadConfig(options);
       if (options.config === undefined) tellDefaults(loaded);
       const signals = new StopSignals();
