@@ -11,7 +11,7 @@ import type { Ledger, Price } from "./ports/ledger.ts";
 import type { Limits } from "./ports/limits.ts";
 import type { Authenticator, Principal } from "./ports/principal.ts";
 import type { ResponseWriter } from "./ports/response-writer.ts";
-import type { Signer } from "./ports/signer.ts";
+import type { AnswerSigner } from "./ports/signer.ts";
 
 /** What the HTTP room knows of one exchange and hands to the runtime. */
 export interface Exchange {
@@ -75,7 +75,7 @@ export interface EdgeDeps {
   readonly fleet: Fleet;
   readonly limits: Pick<Limits, "inspect">;
   readonly ledger: ReportedUsage;
-  readonly signer: Pick<Signer, "publicKeys">;
+  readonly signer: AnswerSigner;
   /** The number under which this edge tells hosts what to hold; null where another edge of the database does. */
   readonly placementLease: () => number | null;
   /** Dead edges of the same database, for whose requests this one takes reports. */

@@ -3,7 +3,9 @@ import path from "node:path";
 import { calculateJwkThumbprint, importJWK } from "jose";
 import { z } from "zod";
 import type { Logger } from "../../shared/logging/logger.ts";
-import { type Answer, type EdgeKey, edgeKeySchema } from "../../shared/protocol/answer.ts";
+import { type EdgeKey, edgeKeySchema } from "../../shared/protocol/answer.ts";
+import { whyUnproven } from "./answer-check.ts";
+import type { DeliveredReport } from "./report-delivery.ts";
 
 /** What the key functions of jose give and take on this runtime. */
 export type VerificationKey = Awaited<ReturnType<typeof importJWK>>;
@@ -14,6 +16,8 @@ const fileSchema = z.object({
 type KnownServer = z.infer<typeof fileSchema>["servers"][number];
 
 export interface EdgeKeysOptions {
+  /** This host's name, for which answers are signed. */
+  readonly host: string;
   readonly file: string;
   /** RFC 7638 thumbprints; empty means that the keys of the first contact are trusted. */
   readonly fingerprints: readonly string[];
@@ -22,14 +26,16 @@ export interface EdgeKeysOptions {
 
 /**
  * The edge keys this host accepts, by agent address. Keys of a first contact are kept on disk; later ones are taken
- * only from an answer that still names a known one, so that an edge can rotate and a stranger cannot step in.
+ * only from an answer that a known one signed, so that an edge can rotate and a stranger cannot step in.
  */
 export class EdgeKeys {
   readonly #options: EdgeKeysOptions;
   readonly #servers = new Map<string, KnownServer>();
   readonly #imported = new Map<string, VerificationKey>();
   readonly #offsets = new Map<string, number>();
-  readonly #refused = new Set<string>();
+  /** Why the last answer of an address was refused. */
+  readonly #refused = new Map<string, string>();
+  #refusals = 0;
 
   private constructor(options: EdgeKeysOptions) {
     this.#options = options;
@@ -70,19 +76,32 @@ export class EdgeKeys {
     return this.#servers.get(server)?.edge ?? null;
   }
 
+  /** Answers that were refused since this host's start. */
+  get refusals(): number {
+    return this.#refusals;
+  }
+
   /** What to add to this host's wall clock to get the edge's, milliseconds; 0 while unknown. */
   clockOffsetMs(edge: string): number {
     return this.#offsets.get(edge) ?? 0;
   }
 
-  /** Takes keys and time from an answer. False when its keys are not to be trusted: then nothing of it may be used. */
-  async accept(server: string, answer: Answer, sentAtMs: number, receivedAtMs: number): Promise<boolean> {
+  /**
+   * Takes keys and time from an answer that is proven: signed by a key this host knows of that address, or is told to
+   * trust by fingerprint; at a first contact without pins by one of the answer's own. False: nothing of it may be used.
+   */
+  async accept(server: string, delivered: DeliveredReport, sentAtMs: number, receivedAtMs: number): Promise<boolean> {
+    const { answer } = delivered;
     const trusted = await this.#trustedOf(answer.keys);
     const known = this.#servers.get(server);
     const pinned = this.#options.fingerprints.length > 0;
-    const rotates = known === undefined || trusted.some((key) => known.keys.some((old) => old.x === key.x));
-    if (trusted.length === 0 || !(pinned || rotates)) {
-      this.#tellRefusal(server, pinned);
+    const provers = pinned || known === undefined ? trusted : known.keys;
+    const why =
+      trusted.length === 0
+        ? "it names no key that is trusted here"
+        : await whyUnproven(delivered, this.#options.host, provers, (key) => this.#import(key));
+    if (why !== null) {
+      this.#tellRefusal(server, pinned, why);
       return false;
     }
     this.#refused.delete(server);
@@ -99,11 +118,14 @@ export class EdgeKeys {
     return true;
   }
 
-  #tellRefusal(server: string, pinned: boolean): void {
-    if (this.#refused.has(server)) return;
-    this.#refused.add(server);
-    this.#options.logger.error("an edge answered with keys that are not trusted; its answers are not used", {
+  #tellRefusal(server: string, pinned: boolean, why: string): void {
+    this.#refusals++;
+    if (this.#refused.get(server) === why) return;
+    this.#refused.set(server, why);
+    this.#options.logger.error("an answer to a report is not trusted, and nothing of it is used", {
       server,
+      why,
+      refused: this.#refusals,
       remedy: pinned
         ? "check edge_key_fingerprints"
         : `if the edge really has new keys, remove ${this.#options.file} and start again`,

@@ -26,7 +26,7 @@ import { operatorToken } from "./operator-token.ts";
 import { PlacementOrders } from "./placement-orders.ts";
 import { Replica } from "./replica.ts";
 import { ReplayMemory } from "./replay-memory.ts";
-import { deliverReport } from "./report-delivery.ts";
+import { type DeliveredReport, deliverReport } from "./report-delivery.ts";
 import { Reporter } from "./reporter.ts";
 import { keepTwoRunFolders, makeRunFolder } from "./run-folder.ts";
 import { TokenCheck } from "./token-check.ts";
@@ -105,6 +105,7 @@ class Host implements RunningHost {
     this.#ended = new EndedStore({ file: path.join(folder, "ended.ndjson"), logger });
     this.#orders = new PlacementOrders({ file: path.join(folder, "placement.json"), logger });
     this.#keys = await EdgeKeys.open({
+      host: config.host,
       file: path.join(folder, "edge-keys.json"),
       fingerprints: config.edge_key_fingerprints,
       logger,
@@ -257,19 +258,23 @@ class Host implements RunningHost {
     const counters = digest.changed(ended.counters(mine), clock.monotonicMs());
     const report = await this.#report(ended.waiting(mine, ENDED_PER_REPORT), counters);
     const sentAtMs = clock.nowMs();
-    let answer: Answer;
+    let delivered: DeliveredReport;
     try {
-      answer = await deliverReport({ server, token: config.token, report, dispatcher: this.#dispatcher });
+      delivered = await deliverReport({ server, token: config.token, report, dispatcher: this.#dispatcher });
     } catch (error) {
       digest.reset();
       throw error;
     }
-    if (await keys.accept(server, answer, sentAtMs, clock.nowMs())) {
-      ended.acknowledge(answer.ack_ended, mine);
-      this.#standsInFor.set(server, new Set(answer.stands_in_for ?? []));
-      if (answer.desired !== null) this.#orders?.take(server, answer.desired);
-      for (const asked of answer.ask_ended) this.#asked?.tell(answer.edge, asked);
+    if (!(await keys.accept(server, delivered, sentAtMs, clock.nowMs()))) {
+      // Whoever answered may have kept the report to himself.
+      digest.reset();
+      throw new Error("the answer is not the trusted edge's");
     }
+    const { answer } = delivered;
+    ended.acknowledge(answer.ack_ended, mine);
+    this.#standsInFor.set(server, new Set(answer.stands_in_for ?? []));
+    if (answer.desired !== null) this.#orders?.take(server, answer.desired);
+    for (const asked of answer.ask_ended) this.#asked?.tell(answer.edge, asked);
     return { answer, more: report.ended.length === ENDED_PER_REPORT };
   }
 

@@ -1,5 +1,7 @@
+import { createHash } from "node:crypto";
 import { type Dispatcher, request } from "undici";
 import { z } from "zod";
+import { ANSWER_SIGNATURE_HEADER } from "../../shared/protocol/answer-signature.ts";
 import { type Answer, answerSchema } from "../../shared/protocol/answer.ts";
 import type { Report } from "../../shared/protocol/report.ts";
 
@@ -10,24 +12,43 @@ const MAX_WORDS_LENGTH = 300;
 
 const refusalSchema = z.object({ error: z.object({ message: z.string() }) });
 
+/** An answer, and what can prove whose it is and to which report. */
+export interface DeliveredReport {
+  readonly answer: Answer;
+  /** Null: the answer is not signed. */
+  readonly signature: string | null;
+  /** Hex, of the bodies as they crossed the wire. */
+  readonly reportSha256: string;
+  readonly answerSha256: string;
+}
+
 /** Sends one report to one edge. Rejects with a message that is fit for the log and holds no secret. */
 export async function deliverReport(options: {
   readonly server: string;
   readonly token: string;
   readonly report: Report;
   readonly dispatcher: Dispatcher;
-}): Promise<Answer> {
+}): Promise<DeliveredReport> {
+  const body = JSON.stringify(options.report);
   const response = await request(`${options.server}${REPORTS_PATH}`, {
     method: "POST",
     headers: { "content-type": "application/json", authorization: `Bearer ${options.token}` },
-    body: JSON.stringify(options.report),
+    body,
     signal: AbortSignal.timeout(DELIVERY_TIMEOUT_MS),
     dispatcher: options.dispatcher,
   });
   const text = await textOf(response.body);
   if (response.statusCode !== 200) throw new Error(refusalText(response.statusCode, text));
-  return answerSchema.parse(JSON.parse(text));
+  const signature = response.headers[ANSWER_SIGNATURE_HEADER];
+  return {
+    answer: answerSchema.parse(JSON.parse(text)),
+    signature: typeof signature === "string" ? signature : null,
+    reportSha256: hexSha256(body),
+    answerSha256: hexSha256(text),
+  };
 }
+
+const hexSha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 
 async function textOf(body: AsyncIterable<Uint8Array>): Promise<string> {
   let text = "";

@@ -1,3 +1,4 @@
+import type { AnswerClaims } from "../../shared/protocol/answer-signature.ts";
 import type { EdgeKey } from "../../shared/protocol/answer.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
 
@@ -8,4 +9,9 @@ export interface Signer {
   sign(claims: Omit<InferenceClaims, "iss" | "iat" | "exp">): Promise<string>;
   /** What hosts must accept; two while one replaces the other. */
   publicKeys(): readonly EdgeKey[];
+}
+
+/** Signs answers to reports, by which hosts know that nobody on the way wrote or altered them. */
+export interface AnswerSigner extends Pick<Signer, "publicKeys"> {
+  signAnswer(claims: Omit<AnswerClaims, "iss">): Promise<string>;
 }

@@ -1,8 +1,9 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, importJWK, SignJWT } from "jose";
 import { z } from "zod";
+import { ANSWER_SIGNATURE_TYPE } from "../../shared/protocol/answer-signature.ts";
 import { TOKEN_ALGORITHM, TOKEN_LIFETIME_SECONDS } from "../../shared/protocol/inference-token.ts";
 import type { Clock } from "../../shared/time/clock.ts";
-import type { Signer } from "../ports/signer.ts";
+import type { AnswerSigner, Signer } from "../ports/signer.ts";
 
 /** The edge's private key as a JWK (RFC 8037). A secret. */
 export const signingKeySchema = z.object({
@@ -29,7 +30,7 @@ export async function createSigner(options: {
   readonly edge: string;
   readonly keys: SigningKeySet;
   readonly clock: Pick<Clock, "nowMs">;
-}): Promise<Signer> {
+}): Promise<Signer & AnswerSigner> {
   const { edge, clock } = options;
   const [signing] = options.keys.keys;
   if (signing === undefined) throw new Error("no signing key");
@@ -43,6 +44,10 @@ export async function createSigner(options: {
         .setProtectedHeader({ alg: TOKEN_ALGORITHM, kid: signing.kid, typ: "JWT" })
         .sign(privateKey);
     },
+    signAnswer: (claims) =>
+      new SignJWT({ ...claims, iss: edge })
+        .setProtectedHeader({ alg: TOKEN_ALGORITHM, kid: signing.kid, typ: ANSWER_SIGNATURE_TYPE })
+        .sign(privateKey),
     publicKeys: () => publicKeys,
   };
 }

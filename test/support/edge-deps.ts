@@ -147,7 +147,10 @@ export function fakeEdge(): FakeEdge {
       acceptReport: (_host, ended) => ended.map(({ request_id, attempt }) => ({ request_id, attempt })),
       askedOf: () => state.asked,
     },
-    signer: { publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }] },
+    signer: {
+      publicKeys: () => [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }],
+      signAnswer: (claims) => Promise.resolve(JSON.stringify(claims)),
+    },
     placementLease: () => state.placementLease,
     callSae: (call) => {
       saeCalls.push(call);

@@ -2,6 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, SignJWT } from "jose";
+import { ANSWER_SIGNATURE_HEADER, ANSWER_SIGNATURE_TYPE } from "../../shared/protocol/answer-signature.ts";
 import type { Answer, AskedAttempt, EdgeKey } from "../../shared/protocol/answer.ts";
 import { edgeKeySchema } from "../../shared/protocol/answer.ts";
 import type { InferenceClaims } from "../../shared/protocol/inference-token.ts";
@@ -37,6 +38,8 @@ export class FakeEdge {
   asked: AskedAttempt[] = [];
   /** Status of the next answers; anything but 200 has no body. */
   status = 200;
+  /** What somebody on the way makes of an answer and its signature. */
+  onTheWay: (text: string, signature: string) => readonly [text: string, signature: string | null] = (...sent) => sent;
   /** Added to the edge's clock. */
   clockOffsetMs = 0;
   reportEveryMs = 1_000;
@@ -123,7 +126,8 @@ export class FakeEdge {
     }
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(Buffer.from(chunk));
-    const report = reportSchema.parse(JSON.parse(Buffer.concat(chunks).toString("utf8")));
+    const sent = Buffer.concat(chunks).toString("utf8");
+    const report = reportSchema.parse(JSON.parse(sent));
     if (this.status !== 200) {
       response.writeHead(this.status).end();
       return;
@@ -142,6 +146,21 @@ export class FakeEdge {
       report_every_ms: this.reportEveryMs,
       desired: this.desired,
     };
-    response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(answer));
+    const body = JSON.stringify(answer);
+    const signature = await new SignJWT({
+      iss: this.name,
+      aud: this.host,
+      report_sha256: createHash("sha256").update(sent).digest("hex"),
+      answer_sha256: createHash("sha256").update(body).digest("hex"),
+    })
+      .setProtectedHeader({ alg: "EdDSA", kid: this.keys[0]?.kid ?? "", typ: ANSWER_SIGNATURE_TYPE })
+      .sign(this.#privateKey);
+    const [text, header] = this.onTheWay(body, signature);
+    response
+      .writeHead(200, {
+        "content-type": "application/json",
+        ...(header === null ? {} : { [ANSWER_SIGNATURE_HEADER]: header }),
+      })
+      .end(text);
   }
 }

@@ -1,8 +1,10 @@
 import { ApiError } from "../../../shared/errors/api-error.ts";
 import { apiErrorOfZod } from "../../../shared/errors/zod-error.ts";
+import { ANSWER_SIGNATURE_HEADER } from "../../../shared/protocol/answer-signature.ts";
 import type { Answer } from "../../../shared/protocol/answer.ts";
 import { reportSchema } from "../../../shared/protocol/report.ts";
 import { isProtocolAccepted, PROTOCOL_VERSION } from "../../../shared/protocol/version.ts";
+import { sha256 } from "../../accounts/sha256.ts";
 import { crossesInTheClear } from "../../config.ts";
 import type { EdgeDeps } from "../../deps.ts";
 import type { DesiredState } from "../../ports/fleet.ts";
@@ -19,7 +21,7 @@ const MAX_REPORT_BYTES = 4 * 2 ** 20;
 export function reportsRoute(deps: EdgeDeps) {
   return async (c: HttpContext): Promise<Response> => {
     const host = await deps.hostAuthenticator.authenticateHost(bearerCredential(c.req.header("authorization")));
-    const { object } = await readJsonObject(c.req.raw, MAX_REPORT_BYTES);
+    const { object, text } = await readJsonObject(c.req.raw, MAX_REPORT_BYTES);
     const result = reportSchema.safeParse(object);
     if (!result.success) throw apiErrorOfZod(result.error);
     const report = result.data;
@@ -54,7 +56,14 @@ export function reportsRoute(deps: EdgeDeps) {
       report_every_ms: accepted.report_every_ms,
       desired: ordered(accepted.desired, deps.placementLease()),
     };
-    return c.json(answer);
+    const body = JSON.stringify(answer);
+    const [reportSha256, answerSha256] = await Promise.all([sha256(text), sha256(body)]);
+    const signature = await deps.signer.signAnswer({
+      aud: host,
+      report_sha256: reportSha256,
+      answer_sha256: answerSha256,
+    });
+    return c.body(body, 200, { "content-type": "application/json", [ANSWER_SIGNATURE_HEADER]: signature });
   };
 }
 

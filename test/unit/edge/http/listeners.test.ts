@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { sha256 } from "../../../../edge/accounts/sha256.ts";
 import { createAdminApp, createAgentApp, createApp, createMetricsApp } from "../../../../edge/app.ts";
 import { fakeEdge, GOOD_KEY, HOST_TOKEN } from "../../../support/edge-deps.ts";
 
@@ -47,7 +48,8 @@ describe("other listeners", () => {
     state.asked = [asked];
     const response = await createAgentApp(deps).request("/agent/v1/reports", send(report));
     expect(response.status).toBe(200);
-    expect(await response.json()).toEqual({
+    const text = await response.text();
+    expect(JSON.parse(text)).toEqual({
       protocol: 1,
       edge: "test-edge",
       ack_seq: 7,
@@ -57,6 +59,12 @@ describe("other listeners", () => {
       keys: [{ kty: "OKP", crv: "Ed25519", x: "public", kid: "k1" }],
       report_every_ms: 1_000,
       desired: null,
+    });
+    const signed: unknown = JSON.parse(response.headers.get("x-steerage-answer-signature") ?? "null");
+    expect(signed).toEqual({
+      aud: "gpu-1",
+      report_sha256: await sha256(JSON.stringify(report)),
+      answer_sha256: await sha256(text),
     });
     expect(reports).toHaveLength(1);
   });
