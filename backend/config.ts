@@ -116,7 +116,9 @@ export const hostConfigSchema = z.strictObject({
   data: z
     .string()
     .default(".steerage/host")
-    .describe("Folder for ended requests and edge keys; relative to this file."),
+    .describe(
+      "Folder for what outlives a restart: ended requests, edge keys, placement, operators' changes and token, SAE fidelity; relative to this file.",
+    ),
   heartbeat_interval: duration("1s").describe("Time between reports when nothing changes."),
   reconnect_base: duration("500ms").describe(
     "First delay after a report could not be delivered; it doubles, at a refused connection only after ten seconds.",

@@ -26,7 +26,7 @@ async function main(): Promise<void> {
     if (error instanceof CommanderError) {
       process.exitCode = error.exitCode === 0 ? 0 : 2;
     } else if (error instanceof ConfigError) {
-      process.stderr.write(`error: ${error.message}\n`);
+      process.stderr.write(`steerage-backend: ${error.message}\n`);
       process.exitCode = 2;
     } else throw error;
   }

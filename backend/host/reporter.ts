@@ -27,6 +27,8 @@ export class Reporter {
   #failures = 0;
   /** Those by which the delay grows. */
   #growing = 0;
+  #reached = false;
+  #warned = false;
   #failingSinceMs: number | null = null;
   #everyMs: number;
   #stopped = false;
@@ -79,6 +81,8 @@ export class Reporter {
       this.#everyMs = Math.max(this.#deps.heartbeatMs, delivered.answer.report_every_ms);
       if (this.#failures > 0) logger.info("edge reached again", { server });
       this.#failures = 0;
+      this.#reached = true;
+      this.#warned = false;
       this.#growing = 0;
       this.#failingSinceMs = null;
     } catch (error) {
@@ -87,8 +91,13 @@ export class Reporter {
       this.#failingSinceMs ??= nowMs;
       if (!isRefusal(error) || nowMs - this.#failingSinceMs >= STEADY_MS) this.#growing++;
       const reason = error instanceof Error ? error.message : String(error);
-      if (this.#failures === 1) logger.warn("report not delivered", { server, reason });
-      else logger.debug("report not delivered", { server, reason, failures: this.#failures });
+      // Host and edge are often started together, and then the host is the sooner one.
+      const early = !this.#reached && isRefusal(error) && nowMs - this.#failingSinceMs < STEADY_MS;
+      if (early && this.#failures === 1) logger.info("waiting for the edge", { server });
+      else if (!early && !this.#warned) {
+        this.#warned = true;
+        logger.warn("report not delivered", { server, reason });
+      } else logger.debug("report not delivered", { server, reason, failures: this.#failures });
     }
     this.#sending = null;
     this.#scheduleNext(more);

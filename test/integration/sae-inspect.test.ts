@@ -80,7 +80,7 @@ describe("steerage-backend sae inspect", () => {
     expect(spawnSync(process.execPath, [program, "sae", "inspect", MODEL, SAE], { encoding: "utf8" })).toMatchObject({
       status: 2,
       stdout: "",
-      stderr: "error: the native core is not built: run `node scripts/build-native.mjs`\n",
+      stderr: "steerage-backend: the native core is not built: run `node scripts/build-native.mjs`\n",
     });
   });
 });

@@ -84,7 +84,7 @@ describe("a second host on a folder in use", () => {
       const second = await HostProcess.beside(host, { listen: "127.0.0.1:0" });
       expect(second.code).toBe(2);
       expect(second.stderr).toMatch(
-        new RegExp(`^error: the folder \\S+ is used by another process \\(${host.pid}\\)\\.\n$`),
+        new RegExp(`^steerage-backend: the folder \\S+ is used by another process \\(${host.pid}\\)\\.\n$`),
       );
       const body = JSON.stringify({ model: "sim", messages: [{ role: "user", content: "hello" }] });
       expect((await host.request(await edge.sign({ body }), body)).status).toBe(200);

@@ -67,7 +67,8 @@ export function landingPage({ baseUrl, models }: LandingFacts) {
           }
           <p class="soft">
             Routes: <code>/v1/models</code>, <code>/v1/chat/completions</code>, <code>/v1/completions</code>,
-            <code>/v1/embeddings</code>. Health: <code>/health</code>, <code>/ready</code>.
+            <code>/v1/embeddings</code>, <code>/v1/saes</code> (features by words, by likeness, by rank),
+            <code>/v1/key</code> (what your key has left). Health: <code>/health</code>, <code>/ready</code>.
           </p>
         </main>
       </body>

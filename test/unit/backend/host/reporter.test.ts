@@ -22,10 +22,12 @@ describe("the reporter", () => {
   let sentAtMs: number[];
   let answer: () => Promise<{ answer: Answer; more: boolean }>;
   let reporter: Reporter;
+  let lines: string[];
 
   beforeEach(() => {
     clock = new ManualClock();
     sentAtMs = [];
+    lines = [];
     answer = () => Promise.resolve({ answer: ANSWER, more: false });
     reporter = new Reporter({
       server: "http://edge",
@@ -33,7 +35,7 @@ describe("the reporter", () => {
       reconnectBaseMs: 500,
       reconnectMaxMs: 4_000,
       clock,
-      logger: createLogger({ level: "error", format: "json", clock, write: () => undefined }),
+      logger: createLogger({ level: "info", format: "json", clock, write: (line) => lines.push(line) }),
       random: () => 1,
       deliver: () => {
         sentAtMs.push(clock.monotonicMs());
@@ -107,6 +109,21 @@ describe("the reporter", () => {
     const gaps = sentAtMs.map((atMs, place) => atMs - (sentAtMs[place - 1] ?? 0)).slice(1);
     expect(gaps.slice(0, 20)).toEqual(Array.from({ length: 20 }, (_, place) => (place === 0 ? 510 : 500)));
     expect(gaps.slice(-2)).toEqual([2_000, 4_000]);
+  });
+
+  it("waits for an edge that was never there with one word, and warns once when it stays away or goes away", async () => {
+    const refusal = () => Promise.reject(Object.assign(new Error("refused"), { code: "ECONNREFUSED" }));
+    const told = (word: string): number => lines.filter((line) => line.includes(word)).length;
+    answer = refusal;
+    await pass(5_000);
+    expect([told("waiting for the edge"), told("not delivered")]).toEqual([1, 0]);
+    await pass(15_000);
+    expect([told("waiting for the edge"), told("not delivered")]).toEqual([1, 1]);
+    answer = () => Promise.resolve({ answer: ANSWER, more: false });
+    await pass(6_000);
+    answer = refusal;
+    await pass(3_000);
+    expect([told("waiting for the edge"), told("not delivered")]).toEqual([1, 2]);
   });
 
   it("slows down when the edge asks for it", async () => {
