@@ -190,6 +190,12 @@ export const ERRORS = {
     "GET /v1/models lists what is served.",
   ),
   route_not_found: final(404, "not_found_error", "There is nothing at this path.", "The base URL ends with /v1."),
+  request_not_found: final(
+    404,
+    "not_found_error",
+    "There is no such request, or none any more.",
+    "Ids stand in the header X-Request-Id; an edge remembers the latest requests of the key's own project only.",
+  ),
   method_not_allowed: final(
     405,
     "invalid_request_error",

@@ -38,7 +38,7 @@ describe("machines that are slow to answer", () => {
     async (stream, code) => {
       const machines = await Promise.all([machine(), machine(), machine()]);
       for (const one of machines) one.script = () => undefined;
-      const edge = await edgeFor(machines, { timeouts: { response_header: "150ms", generation: "150ms" } });
+      const edge = await edgeFor(machines, { timeouts: { response_header: "1s", generation: "1s" } });
       const answer = await edge.post("/chat/completions", { ...question, stream });
       expect(answer.status).toBe(504);
       expect((await errorBodyOf(answer)).code).toBe(code);

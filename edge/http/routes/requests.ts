@@ -8,8 +8,7 @@ import type { HttpContext } from "../environment.ts";
 export function requestRoute(deps: EdgeDeps) {
   return (c: HttpContext): Response => {
     const decision = deps.decisionOf?.(c.req.param("id") ?? "", c.get("principal").project) ?? null;
-    if (decision === null)
-      throw new ApiError("route_not_found", { message: "There is no such request, or none any more." });
+    if (decision === null) throw new ApiError("request_not_found");
     const {
       requestId,
       atMs,
