@@ -13,6 +13,8 @@ interface ModelHedging {
   /** A ring: the oldest is overwritten. */
   readonly firstTokensMs: number[];
   next: number;
+  /** The same times in ascending order, kept so: they are asked for with every attempt. */
+  readonly ascendingMs: number[];
 }
 
 /**
@@ -30,16 +32,18 @@ export class Hedges {
   /** `ms`: from the sending of an attempt to its first token. */
   firstToken(model: string, ms: number): void {
     const own = this.#of(model);
+    const forgotten = own.firstTokensMs[own.next];
+    if (forgotten !== undefined) own.ascendingMs.splice(placeOf(own.ascendingMs, forgotten), 1);
     own.firstTokensMs[own.next] = ms;
     own.next = (own.next + 1) % REMEMBERED;
+    own.ascendingMs.splice(placeOf(own.ascendingMs, ms), 0, ms);
   }
 
   /** Null while too little is known. */
   slowAfterMs(model: string): number | null {
-    const { firstTokensMs } = this.#of(model);
-    if (firstTokensMs.length < CONVINCING) return null;
-    const sorted = firstTokensMs.toSorted((left, right) => left - right);
-    return sorted[Math.ceil(QUANTILE * sorted.length) - 1] ?? null;
+    const { ascendingMs } = this.#of(model);
+    if (ascendingMs.length < CONVINCING) return null;
+    return ascendingMs[Math.ceil(QUANTILE * ascendingMs.length) - 1] ?? null;
   }
 
   /** A fiftieth cannot be added up exactly. */
@@ -57,7 +61,7 @@ export class Hedges {
   }
 
   #of(model: string): ModelHedging {
-    const own = this.#models.get(model) ?? { saved: 0, firstTokensMs: [], next: 0 };
+    const own = this.#models.get(model) ?? { saved: 0, firstTokensMs: [], next: 0, ascendingMs: [] };
     this.#models.delete(model);
     this.#models.set(model, own);
     if (this.#models.size > MAX_MODELS) {
@@ -66,4 +70,16 @@ export class Hedges {
     }
     return own;
   }
+}
+
+/** Where the first number stands that is not below `ms`, by halves. */
+function placeOf(ascending: readonly number[], ms: number): number {
+  let from = 0;
+  let to = ascending.length;
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if ((ascending[middle] ?? ms) < ms) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }

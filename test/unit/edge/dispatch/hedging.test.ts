@@ -208,4 +208,15 @@ describe("what counts as slow", () => {
     for (let made = 0; made < 200; made++) hedges.firstToken("m", 7);
     expect(hedges.slowAfterMs("m")).toBe(7);
   });
+
+  it("counts the latest 200 alone, in whatever order they came", () => {
+    const hedges = new Hedges();
+    const all = Array.from({ length: 523 }, (_, place) => (place * 7_919) % 211);
+    for (const [place, ms] of all.entries()) {
+      hedges.firstToken("m", ms);
+      const latest = all.slice(Math.max(0, place - 199), place + 1).toSorted((left, right) => left - right);
+      const expected = latest.length < 20 ? null : latest[Math.ceil(0.95 * latest.length) - 1];
+      expect(hedges.slowAfterMs("m")).toBe(expected);
+    }
+  });
 });
