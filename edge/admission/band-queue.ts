@@ -5,12 +5,15 @@ import { DrainRate } from "./drain-rate.ts";
 import { ReturnPlaces } from "./return-places.ts";
 import type { BandSettings } from "./settings.ts";
 
-export interface WaitingEntry {
+export interface AdmissionEntry {
   readonly request: AdmitRequest;
   /** Of the first arrival at an edge, on our monotonic clock. */
   readonly arrivedAtMs: number;
   readonly enqueuedAtMs: number;
   readonly requirement: Requirement;
+}
+
+export interface WaitingEntry extends AdmissionEntry {
   /** Entries with the same requirement find the same replicas; one look serves them all. */
   readonly requirementKey: string;
 }
@@ -68,7 +71,7 @@ export class BandQueue {
   add(entry: WaitingEntry, nowMs: number): void {
     const { project, bodyBytes } = entry.request;
     const key = laneKey(entry);
-    if (this.sizeOf(project) === 0) this.work.lift(project, this.#levelAt(nowMs), nowMs);
+    if (this.sizeOf(project) === 0) this.lift(project, nowMs);
     const lane = this.#lanes.get(key) ?? {
       project,
       requirementKey: entry.requirementKey,
@@ -82,6 +85,11 @@ export class BandQueue {
     lane.entries.splice(place, 0, entry);
     this.#size++;
     this.#bytes += bodyBytes;
+  }
+
+  /** A project of which nothing waits comes back: it starts no further behind than those who are served now. */
+  lift(project: string, nowMs: number): void {
+    this.work.lift(project, this.#levelAt(nowMs), nowMs);
   }
 
   remove(entry: WaitingEntry): void {
@@ -146,7 +154,7 @@ export class BandQueue {
   }
 
   /** `charged`: the work that is expected of it. */
-  granted(entry: WaitingEntry, charged: number, nowMs: number): void {
+  granted(entry: AdmissionEntry, charged: number, nowMs: number): void {
     const { project } = entry.request;
     this.#level = this.work.of(project, nowMs);
     this.work.add(project, charged, nowMs);

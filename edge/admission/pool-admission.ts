@@ -12,12 +12,12 @@ import { inFlightOf, type Candidate } from "../routing/candidate.ts";
 import { choose, servable, type NotServable, type PickHints, type PickState, type Servable } from "../routing/pick.ts";
 import { PrefixIndex } from "../routing/prefix-index.ts";
 import { workOf } from "../routing/score.ts";
-import type { BandQueue, Lane, WaitingEntry } from "./band-queue.ts";
+import type { AdmissionEntry, BandQueue, Lane } from "./band-queue.ts";
 import { Claims, type HeldClaim } from "./claims.ts";
 import { DrainRate, retryAfterSeconds } from "./drain-rate.ts";
 import { grantReason } from "./grant-reason.ts";
 import { PoolReplicas, replicaStats } from "./pool-replicas.ts";
-import { exceededContext, requirementOf } from "./requirement.ts";
+import { exceededContext, keyOf, requirementOf } from "./requirement.ts";
 import { poolSaturation } from "./saturation.ts";
 import type { AdmissionSettings } from "./settings.ts";
 import { WaitingQueue } from "./waiting-queue.ts";
@@ -202,8 +202,8 @@ export class PoolAdmission {
       decisions.push({ kind: "context_exceeded", requestId, contextLength });
       return;
     }
-    const { requirement, key: requirementKey } = requirementOf(request, candidates);
-    const entry = { request, arrivedAtMs, enqueuedAtMs: nowMs, requirement, requirementKey };
+    const requirement = requirementOf(request, candidates);
+    const entry = { request, arrivedAtMs, enqueuedAtMs: nowMs, requirement };
     if (request.hedge === true) {
       this.#hedge(entry, candidates, nowMs, decisions);
       return;
@@ -214,11 +214,23 @@ export class PoolAdmission {
       decisions.push({ kind: "refused", requestId, code: "queue_full", retryAfterSeconds: retryAfter });
       return;
     }
-    this.#queue.add(entry, nowMs);
+    if (this.#queue.size === 0 && this.#admitAtOnce(entry, band, nowMs, decisions)) return;
+    this.#queue.add({ ...entry, requirementKey: keyOf(requirement) }, nowMs);
+  }
+
+  /** Where nobody waits there is nothing to put in order: it goes, if it may, without a place in the queue. */
+  #admitAtOnce(entry: AdmissionEntry, band: BandQueue, nowMs: number, decisions: AdmissionDecision[]): boolean {
+    const candidates = this.#replicas.candidates(nowMs);
+    const saturation = poolSaturation(candidates, this.#settings, nowMs);
+    if (this.#gatedBy(saturation, candidates) >= band.settings.saturationCeiling) return false;
+    const found = servable(candidates, entry.requirement, this.#pickState(nowMs));
+    if (found.kind !== "servable") return false;
+    band.lift(entry.request.project, nowMs);
+    return this.#serveEntry(entry, { candidates, saturation, found }, nowMs, decisions) !== null;
   }
 
   /** At once or not at all: a second machine for a request must not be in the way of a first one for another. */
-  #hedge(entry: WaitingEntry, candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): void {
+  #hedge(entry: AdmissionEntry, candidates: readonly Candidate[], nowMs: number, decisions: AdmissionDecision[]): void {
     const saturation = poolSaturation(candidates, this.#settings, nowMs);
     if (this.#queue.size === 0 && saturation < HEDGE_CEILING) {
       const found = servable(candidates, entry.requirement, this.#pickState(nowMs));
@@ -276,7 +288,7 @@ export class PoolAdmission {
 
   /** Grants it the best machine that has room, and says which; null when there is none. */
   #serveEntry(
-    entry: WaitingEntry,
+    entry: AdmissionEntry,
     look: { readonly candidates: readonly Candidate[]; readonly saturation: number; readonly found: Servable },
     nowMs: number,
     decisions: AdmissionDecision[],
@@ -341,7 +353,7 @@ export class PoolAdmission {
   }
 
   #grant(
-    entry: WaitingEntry,
+    entry: AdmissionEntry,
     { key: replicaKey, why }: { readonly key: string; readonly why: GrantReason },
     nowMs: number,
     decisions: AdmissionDecision[],

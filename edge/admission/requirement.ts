@@ -2,19 +2,19 @@ import type { AdmitRequest, ContextNeed } from "../ports/coordinator.ts";
 import { canDo } from "../routing/capabilities.ts";
 import type { Candidate, Requirement } from "../routing/candidate.ts";
 
-/** What a request asks of a replica, and the key under which all that ask the same are looked at once. */
-export interface KeyedRequirement {
-  readonly requirement: Requirement;
-  readonly key: string;
+/** What a request asks of a replica. */
+export function requirementOf(request: AdmitRequest, candidates: readonly Candidate[]): Requirement {
+  const { capability, saeIds, needsSomeSae, excludedReplicas, features = NONE } = request;
+  const contextLength = contextClass(request.context, candidates);
+  return { capability, saeIds, needsSomeSae, excludedReplicas, features, contextLength };
 }
 
-export function requirementOf(request: AdmitRequest, candidates: readonly Candidate[]): KeyedRequirement {
-  const { capability, saeIds, needsSomeSae, excludedReplicas, features = [] } = request;
-  const contextLength = contextClass(request.context, candidates);
-  return {
-    requirement: { capability, saeIds, needsSomeSae, excludedReplicas, features, contextLength },
-    key: JSON.stringify([capability, saeIds, needsSomeSae, excludedReplicas, features, contextLength]),
-  };
+const NONE: readonly string[] = [];
+
+/** Under which all that ask the same are looked at once. */
+export function keyOf(requirement: Requirement): string {
+  const { capability, saeIds, needsSomeSae, excludedReplicas, features, contextLength } = requirement;
+  return JSON.stringify([capability, saeIds, needsSomeSae, excludedReplicas, features, contextLength]);
 }
 
 /**

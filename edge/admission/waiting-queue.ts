@@ -1,4 +1,4 @@
-import { BandQueue, type IsBlocked, type WaitingEntry } from "./band-queue.ts";
+import { BandQueue, type IsBlocked, type AdmissionEntry, type WaitingEntry } from "./band-queue.ts";
 import { DEFAULT_BAND, type BandSettings } from "./settings.ts";
 
 /** The queues of one pool's bands, highest priority first. */
@@ -82,7 +82,7 @@ export class WaitingQueue {
     return null;
   }
 
-  granted(entry: WaitingEntry, charged: number, nowMs: number): void {
+  granted(entry: AdmissionEntry, charged: number, nowMs: number): void {
     for (const band of this.#bands) {
       if (band.settings.name === entry.request.band) band.granted(entry, charged, nowMs);
       else band.otherBandGranted();
