@@ -165,6 +165,21 @@ describe("a machine's own refusal (C090)", () => {
 });
 
 describe("a budget", () => {
+  it("bounds an answer of which nobody knows how long it may get, as what was reserved for it", async () => {
+    const sent = (): unknown => JSON.parse(endpoint.seen.at(-1)?.body ?? "null");
+    const rich = await edge.newKey({ limits: limitsOf({ budgetMonthNanoUsd: "1000000" }) });
+    expect((await ask(rich)).status).toBe(200);
+    expect(sent()).toEqual({ ...question, max_tokens: 4_096 });
+    expect((await ask(rich, { max_completion_tokens: 9_000 })).status).toBe(200);
+    expect(sent()).toEqual({ ...question, max_completion_tokens: 9_000 });
+    const short = await edge.newKey({ limits: limitsOf({ budgetMonthNanoUsd: "4095" }) });
+    expect((await ask(short)).status).toBe(429);
+    expect(endpoint.seen).toHaveLength(2);
+    const free = await edge.newKey({ limits: NO_SCOPE_LIMITS });
+    expect((await ask(free)).status).toBe(200);
+    expect(sent()).toEqual(question);
+  });
+
   it("is none when it is not given, nothing when it is 0, and helps at once when it is raised (C094)", async () => {
     const statuses = async (key: string): Promise<number[]> => {
       const both = [await ask(key, { max_tokens: 5 }), await ask(key, { max_tokens: 5 })];

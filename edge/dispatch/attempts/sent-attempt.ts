@@ -34,7 +34,7 @@ export class SentAttempt {
     const request = link.model === asked.model ? asked : { ...asked, model: link.model };
     const { clock, settings, upstream } = deps;
     const { envelope } = request;
-    const outgoing = await upstreamRequest(deps, request, target, attempt);
+    const outgoing = await upstreamRequest(deps, { request, price: link.priced.price }, target, attempt);
     this.#journal();
     answer.setHeaders({ [ROUTE_HEADER]: this.#route() });
     const relay = new Relay({

@@ -1,11 +1,15 @@
 import type { InferenceRoute, RequestEnvelope } from "../../../shared/openai/request-envelope.ts";
 import type { ServedModel } from "../../ports/fleet.ts";
 import type { Price } from "../../ports/ledger.ts";
+import type { Principal } from "../../ports/principal.ts";
 import type { InferenceRequest } from "../inference-request.ts";
 
 /** Characters of JSON text to a token, as a rough mean for prose. Only a guess: exact counts come from the engine. */
 const CHARACTERS_PER_TOKEN = 4;
-/** Assumed where neither the request nor the model says how long an answer may get. */
+/**
+ * Assumed where neither the request nor the model says how long an answer may get, and written into the request where
+ * money is limited.
+ */
 const UNKNOWN_OUTPUT_TOKENS = 4_096;
 
 export interface TokenBounds {
@@ -73,6 +77,28 @@ export function costBoundNanoUsd(
     outputTokens = (longest === Infinity ? UNKNOWN_OUTPUT_TOKENS : longest) * choicesOf(route, envelope);
   }
   return BigInt(inputTokens) * BigInt(promptPrice) + BigInt(outputTokens) * BigInt(price.completionPer1k);
+}
+
+/**
+ * The longest answer that is written into a request without a limit or with a higher one, tokens of each choice; null
+ * leaves the caller's text as it is. Where a budget would pay for an answer of which nobody knows the bound, it is what
+ * was reserved, so that no more can be spent.
+ */
+export function writtenOutputTokens(
+  { route, envelope, model, principal }: Pick<InferenceRequest, "route" | "envelope" | "model" | "principal">,
+  price: Price,
+): number | null {
+  if (route === "/v1/embeddings" || model.maxOutput !== null) return model.maxOutput;
+  const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? null;
+  if (explicit !== null || model.contextLength !== null || price.completionPer1k === 0) return null;
+  return hasBudget(principal) ? UNKNOWN_OUTPUT_TOKENS : null;
+}
+
+function hasBudget({ keyLimits, projectLimits, accountLimits }: Principal): boolean {
+  return [keyLimits, projectLimits, accountLimits].some(
+    ({ budgetNanoUsd, budgetDayNanoUsd, budgetMonthNanoUsd }) =>
+      (budgetNanoUsd ?? budgetDayNanoUsd ?? budgetMonthNanoUsd) !== null,
+  );
 }
 
 const UTF8 = new TextEncoder();

@@ -7,13 +7,13 @@ export interface BodyEdits {
   /** What the chosen backend calls the model. */
   readonly backendModel: string;
   readonly injectUsage: boolean;
-  /** The model's longest answer, tokens; null is what the window leaves. */
+  /** The longest answer that is let through, tokens; null is what the caller or the window says. */
   readonly maxOutput: number | null;
 }
 
 /**
  * The caller's own text with the fewest possible edits: the backend's name for the model where it differs, a limit
- * where the model's is lower, and a wish for usage on streams. Everything else stays as it was written, numbers and
+ * where the caller has none or a higher one than `maxOutput`, and a wish for usage on streams. Everything else stays as it was written, numbers and
  * order included.
  */
 export function editedBody(bodyText: string, edits: BodyEdits): string {
@@ -35,7 +35,7 @@ function withFirstMember(text: string, member: string): string {
   return text.slice(0, inside) + member + text.slice(inside);
 }
 
-/** Without a limit of the caller's, or with a higher one, the model's is written in. */
+/** Without a limit of the caller's, or with a higher one, this one is written in. */
 function limited(bodyText: string, envelope: RequestEnvelope, maxOutput: number): string {
   const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? Infinity;
   if (explicit <= maxOutput) return bodyText;

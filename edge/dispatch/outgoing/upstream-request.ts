@@ -2,11 +2,12 @@ import { STRICT_HEADER, VIA_HEADER } from "../../../shared/protocol/headers.ts";
 import { activationRequestsOf } from "../../../shared/steering/activations.ts";
 import { effectiveSets } from "../../../shared/steering/steering-set.ts";
 import type { AdmitRequest, ReplicaTarget } from "../../ports/coordinator.ts";
+import type { Price } from "../../ports/ledger.ts";
 import type { UpstreamRequest } from "../../ports/upstream.ts";
 import { CAPABILITY_OF_ROUTE, featuresOf } from "../../routing/capabilities.ts";
 import { affinityOf } from "./affinity-of.ts";
 import { bodySha256 } from "./body-sha256.ts";
-import type { TokenBounds } from "./bounds.ts";
+import { writtenOutputTokens, type TokenBounds } from "./bounds.ts";
 import type { InferenceRequest } from "../inference-request.ts";
 import { contextNeed } from "./context-need.ts";
 import { editedBody } from "./request-body.ts";
@@ -97,13 +98,13 @@ const UTF8 = new TextEncoder();
  */
 export async function upstreamRequest(
   deps: Pick<DispatcherDeps, "signer" | "settings">,
-  request: InferenceRequest,
+  { request, price }: { readonly request: InferenceRequest; readonly price: Price },
   target: ReplicaTarget,
   attempt: number,
 ): Promise<UpstreamRequest> {
   const { route, envelope, bodyText, requestId, principal } = request;
   const { injectUsage, timeouts, endpointKey } = deps.settings;
-  const { maxOutput } = request.model;
+  const maxOutput = writtenOutputTokens(request, price);
   const text = editedBody(bodyText, { route, envelope, backendModel: target.model, injectUsage, maxOutput });
   const body = UTF8.encode(text);
   const headers: Record<string, string> = {

@@ -1,13 +1,16 @@
 import { describe, expect, it } from "vitest";
 import type { ServedModel } from "../../../../edge/ports/fleet.ts";
-import { costBoundNanoUsd, tokenBounds } from "../../../../edge/dispatch/outgoing/bounds.ts";
+import { costBoundNanoUsd, tokenBounds, writtenOutputTokens } from "../../../../edge/dispatch/outgoing/bounds.ts";
 import { LazyTimer } from "../../../../edge/dispatch/relay/lazy-timer.ts";
 import { durationText } from "../../../../edge/dispatch/account/rate-limit-headers.ts";
 import { errorBodyOf, readRetryAfterSeconds } from "../../../../edge/dispatch/relay/refusal.ts";
 import { editedBody } from "../../../../edge/dispatch/outgoing/request-body.ts";
 import { WholeTap } from "../../../../edge/dispatch/relay/whole-tap.ts";
 import { requestEnvelopeSchema, type InferenceRoute } from "../../../../shared/openai/request-envelope.ts";
-import { servedModel } from "../../../support/dispatch-fakes.ts";
+import { NO_SCOPE_LIMITS } from "../../../../edge/ports/limits.ts";
+import type { Price } from "../../../../edge/ports/ledger.ts";
+import type { Principal } from "../../../../edge/ports/principal.ts";
+import { principal, servedModel } from "../../../support/dispatch-fakes.ts";
 import { ManualClock } from "../../../support/manual-clock.ts";
 
 const envelopeOf = (text: string) => requestEnvelopeSchema.parse(JSON.parse(text));
@@ -117,6 +120,47 @@ describe("what a request may take", () => {
     expect(bound({ ...texts, max_tokens: 10 }, "x".repeat(60), {}, "/v1/completions")).toBe(
       BigInt((60 + 2 * 4) * 2 + 20 * 6),
     );
+  });
+});
+
+describe("a bound where nobody knows one", () => {
+  const price = { promptPer1k: 0, cachedPer1k: 0, completionPer1k: 1 };
+  const limitless = { ...servedModel, contextLength: null, maxOutput: null };
+  const rich: Principal = { ...principal, accountLimits: { ...NO_SCOPE_LIMITS, budgetMonthNanoUsd: "1000000" } };
+  const written = (body: object, over: { model?: ServedModel; by?: Principal; price?: Price } = {}) => {
+    const envelope = requestEnvelopeSchema.parse({ model: "m", ...body });
+    const model = over.model ?? limitless;
+    const route = "/v1/chat/completions";
+    return writtenOutputTokens({ route, envelope, model, principal: over.by ?? rich }, over.price ?? price);
+  };
+
+  it("is what a budget reserved, for each choice, in the text that travels on", () => {
+    const text = '{"model":"m","n":2}';
+    const envelope = envelopeOf(text);
+    const request = { route: "/v1/chat/completions", envelope, bodyText: text, model: limitless } as const;
+    const maxOutput = writtenOutputTokens({ ...request, principal: rich }, price);
+    const sent = editedBody(text, { route: request.route, envelope, backendModel: "m", injectUsage: true, maxOutput });
+    const reserved = costBoundNanoUsd(request, price);
+    expect(JSON.parse(sent)).toEqual({ model: "m", n: 2, max_tokens: Number(reserved / 2n) });
+    // And what travels on reserves no more than what came.
+    expect(costBoundNanoUsd({ ...request, envelope: envelopeOf(sent) }, price)).toBe(reserved);
+  });
+
+  it.each(["budgetNanoUsd", "budgetDayNanoUsd", "budgetMonthNanoUsd"] as const)("is written under %s", (name) => {
+    const limits = { ...NO_SCOPE_LIMITS, [name]: "5" };
+    for (const scope of ["keyLimits", "projectLimits", "accountLimits"]) {
+      expect(written({}, { by: { ...principal, [scope]: limits } })).toBe(4_096);
+    }
+    expect(written({ max_tokens: null }, { by: { ...principal, keyLimits: limits } })).toBe(4_096);
+  });
+
+  it("is not written where one is known, where nothing is paid, or where no budget pays", () => {
+    expect(written({ max_tokens: 100_000 })).toBeNull();
+    expect(written({ max_completion_tokens: 7 })).toBeNull();
+    expect(written({}, { model: servedModel })).toBeNull();
+    expect(written({}, { model: { ...limitless, maxOutput: 50 } })).toBe(50);
+    expect(written({}, { price: { ...price, completionPer1k: 0 } })).toBeNull();
+    expect(written({}, { by: principal })).toBeNull();
   });
 });
 
