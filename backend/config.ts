@@ -110,7 +110,7 @@ export const hostConfigSchema = z.strictObject({
     .array(z.string())
     .default([])
     .describe(
-      "RFC 7638 thumbprints of the edge keys to trust. Empty: those of the first contact are trusted and kept.",
+      "RFC 7638 thumbprints of the edge keys to trust, of all edges, as `steerage hosts enroll` shows them. Empty: those of a first contact over TLS or loopback are trusted and kept; over plain HTTP elsewhere none is.",
     ),
   insecure: z.boolean().default(false).describe("Allows plain HTTP off loopback, for `listen` and for `servers`."),
   data: z

@@ -4,6 +4,7 @@ import { calculateJwkThumbprint, importJWK } from "jose";
 import { z } from "zod";
 import type { Logger } from "../../shared/logging/logger.ts";
 import { type EdgeKey, edgeKeySchema } from "../../shared/protocol/answer.ts";
+import { isLoopback } from "../config.ts";
 import { whyUnproven } from "./answer-check.ts";
 import type { DeliveredReport } from "./report-delivery.ts";
 
@@ -19,7 +20,7 @@ export interface EdgeKeysOptions {
   /** This host's name, for which answers are signed. */
   readonly host: string;
   readonly file: string;
-  /** RFC 7638 thumbprints; empty means that the keys of the first contact are trusted. */
+  /** RFC 7638 thumbprints; empty means that those of a first contact over TLS or loopback are trusted. */
   readonly fingerprints: readonly string[];
   readonly logger: Logger;
 }
@@ -88,7 +89,7 @@ export class EdgeKeys {
 
   /**
    * Takes keys and time from an answer that is proven: signed by a key this host knows of that address, or is told to
-   * trust by fingerprint; at a first contact without pins by one of the answer's own. False: nothing of it may be used.
+   * trust by fingerprint; at a first contact without pins, over TLS or loopback, by one of the answer's own. False: nothing of it may be used.
    */
   async accept(server: string, delivered: DeliveredReport, sentAtMs: number, receivedAtMs: number): Promise<boolean> {
     const { answer } = delivered;
@@ -96,8 +97,10 @@ export class EdgeKeys {
     const known = this.#servers.get(server);
     const pinned = this.#options.fingerprints.length > 0;
     const provers = pinned || known === undefined ? trusted : known.keys;
-    const why =
-      trusted.length === 0
+    const unvouched = known === undefined && !pinned && !isVouchedFor(server);
+    const why = unvouched
+      ? "nothing vouches for a first contact over plain HTTP off loopback"
+      : trusted.length === 0
         ? "it names no key that is trusted here"
         : await whyUnproven(delivered, this.#options.host, provers, (key) => this.#import(key));
     if (why !== null) {
@@ -126,10 +129,15 @@ export class EdgeKeys {
       server,
       why,
       refused: this.#refusals,
-      remedy: pinned
-        ? "check edge_key_fingerprints"
-        : `if the edge really has new keys, remove ${this.#options.file} and start again`,
+      remedy: this.#remedy(server, pinned),
     });
+  }
+
+  #remedy(server: string, pinned: boolean): string {
+    if (pinned) return "check edge_key_fingerprints";
+    if (!this.#servers.has(server) && !isVouchedFor(server))
+      return "set edge_key_fingerprints to what 'steerage hosts enroll' shows on the edge's machine";
+    return `if the edge really has new keys, remove ${this.#options.file} and start again`;
   }
 
   async #trustedOf(keys: readonly EdgeKey[]): Promise<EdgeKey[]> {
@@ -156,6 +164,12 @@ export class EdgeKeys {
     await writeFile(draft, `${JSON.stringify({ servers: [...this.#servers.values()] }, null, 2)}\n`, { mode: 0o600 });
     await rename(draft, file);
   }
+}
+
+/** TLS, or this machine itself, says that it is the edge that answers there. */
+function isVouchedFor(server: string): boolean {
+  const { protocol, hostname } = new URL(server);
+  return protocol === "https:" || isLoopback(hostname);
 }
 
 function sameKeys(a: readonly EdgeKey[], b: readonly EdgeKey[]): boolean {

@@ -310,6 +310,7 @@ class Host implements RunningHost {
       disk,
       weights: config.models.flatMap(({ source }) => (source === undefined ? [] : [source])),
       draining: this.#front?.draining ?? false,
+      answers_refused: this.#keys?.refusals ?? 0,
     };
   }
 

@@ -22,6 +22,7 @@ export function hostState({ report, receivedAtMs }: HostRecord): HostState {
     epoch: report.epoch,
     lastReportAtMs: receivedAtMs,
     draining: report.draining,
+    ...(report.answers_refused === undefined ? {} : { answersRefused: report.answers_refused }),
     replicas: report.replicas.map(({ id, model, state, reason, speculation }) => ({
       id,
       model,

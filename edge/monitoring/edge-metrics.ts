@@ -45,6 +45,7 @@ export class EdgeMetrics {
   readonly #saturation: Gauge;
   readonly #kvOccupancy: Gauge;
   readonly #replicas: Gauge;
+  readonly #answersRefused: Gauge;
   readonly #requests: Counter;
   readonly #attempts: Counter;
   readonly #speculation: Gauge;
@@ -62,6 +63,10 @@ export class EdgeMetrics {
     this.#saturation = registry.gauge("steerage_saturation", "0 idle, 1 full, above 1 queueing, by pool.");
     this.#kvOccupancy = registry.gauge("steerage_kv_occupancy", "Share of KV cells in use, by backend.");
     this.#replicas = registry.gauge("steerage_replicas", "Replicas that hosts report, by model and state.");
+    this.#answersRefused = registry.gauge(
+      "steerage_host_answers_refused",
+      "Answers to reports that a host did not use, since its start, by host.",
+    );
     this.#requests = registry.counter("steerage_requests_total", "Requests ended, by model and outcome.");
     this.#ttft = registry.histogram("steerage_ttft_seconds", "Received to first token, at the edge.", TTFT_SECONDS);
     this.#tpot = registry.histogram(
@@ -130,7 +135,10 @@ export class EdgeMetrics {
         oldestMs.set(band, Math.max(oldestMs.get(band) ?? 0, ms));
     }
     for (const [band, ms] of oldestMs) this.#queueOldest.set(ms / 1_000, { band });
-    for (const host of hosts) for (const replica of host.replicas) this.#showReplica(replica);
+    for (const host of hosts) {
+      for (const replica of host.replicas) this.#showReplica(replica);
+      if (host.answersRefused !== undefined) this.#answersRefused.set(host.answersRefused, { host: host.host });
+    }
     for (const [backend, share] of Object.entries(kv)) this.#kvOccupancy.set(share, { backend });
     this.#leasesOpen.set(claims, { kind: "claim" });
     if (sources.openReservations !== undefined)
@@ -149,6 +157,7 @@ export class EdgeMetrics {
       this.#saturation,
       this.#kvOccupancy,
       this.#replicas,
+      this.#answersRefused,
       this.#speculation,
       this.#ledgerDifference,
       this.#leasesOpen,

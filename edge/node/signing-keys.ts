@@ -5,17 +5,24 @@ import { OperatorError } from "./operator-error.ts";
 
 /** The edge's private keys, readable by its user only: `DATA/keys/edge-signing.json`, a set of one or two JWKs. */
 export async function signingKeysOf(dataDirectory: string): Promise<SigningKeySet> {
-  const file = path.join(dataDirectory, "keys", "edge-signing.json");
+  return (await existingSigningKeysOf(dataDirectory)) ?? create(fileOf(dataDirectory));
+}
+
+/** Null where no edge has run with this data directory yet. */
+export async function existingSigningKeysOf(dataDirectory: string): Promise<SigningKeySet | null> {
+  const file = fileOf(dataDirectory);
   const text = await readFile(file, "utf8").catch((thrown: unknown) => {
     if (thrown instanceof Error && "code" in thrown && thrown.code === "ENOENT") return null;
     throw new OperatorError(`The signing key ${file} cannot be read.`);
   });
-  if (text === null) return create(file);
+  if (text === null) return null;
   const result = signingKeySetSchema.safeParse(parsedJson(text));
   if (!result.success) throw new OperatorError(`The signing key ${file} is damaged; hosts must be told a new one.`);
   await chmod(file, 0o600);
   return result.data;
 }
+
+const fileOf = (dataDirectory: string): string => path.join(dataDirectory, "keys", "edge-signing.json");
 
 async function create(file: string): Promise<SigningKeySet> {
   const keys: SigningKeySet = { keys: [await newSigningKey()] };

@@ -31,6 +31,8 @@ export interface HostState {
   readonly epoch: number;
   readonly lastReportAtMs: number;
   readonly draining: boolean;
+  /** Answers that it did not use, since its start. */
+  readonly answersRefused?: number;
   readonly replicas: readonly {
     readonly id: string;
     readonly model: string;

@@ -137,5 +137,7 @@ export const reportSchema = z.object({
   /** Model files present, by source. */
   weights: z.array(z.string()),
   draining: z.boolean(),
+  /** Answers that were not proven and of which nothing was used, since the host process started. */
+  answers_refused: count.optional(),
 });
 export type Report = z.infer<typeof reportSchema>;

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { parseApiKey } from "../../edge/accounts/api-key.ts";
 import { FileJournal } from "../../edge/node/journal.file.ts";
+import { signingKeysOf } from "../../edge/node/signing-keys.ts";
 import { packageRoot } from "../../edge/node/package-root.ts";
 import { temporaryFolder } from "../support/temporary-folder.ts";
 import { endedAttempt, endedRequest, opened, settledRequest, START_MS } from "../support/usage-rows.ts";
@@ -68,6 +69,22 @@ describe("the operator's commands", () => {
       expect(text).not.toContain(secret.slice(-12));
     }
     expect((await run("keys", "list")).stdout).toMatch(/revoked/);
+  });
+
+  it("tell with a host's token the fingerprints of the edge's keys, once there are some", async () => {
+    const enrolled = z.strictObject({
+      host: z.literal("gpu-1"),
+      token: z.string(),
+      edge_key_fingerprints: z.array(z.string()),
+    });
+    const enroll = async () => enrolled.parse(JSON.parse((await run("hosts", "enroll", "gpu-1", "--json")).stdout));
+    expect((await enroll()).edge_key_fingerprints).toEqual([]);
+    const { keys } = await signingKeysOf(data);
+    const [fingerprint = ""] = keys.map(({ kid }) => kid);
+    expect(fingerprint).not.toBe("");
+    expect((await enroll()).edge_key_fingerprints).toEqual([fingerprint]);
+    const { stdout } = await run("hosts", "enroll", "gpu-1");
+    expect(stdout.split("\n")).toContain(fingerprint);
   });
 
   it.each([

@@ -5,6 +5,7 @@ import { nodeClock } from "../clock.node.ts";
 import { withExistingStore, withStore } from "../command-store.ts";
 import { loadConfig, withConfigOptions, type ConfigOptions } from "../load-config.ts";
 import { OperatorError } from "../operator-error.ts";
+import { existingSigningKeysOf } from "../signing-keys.ts";
 import { readName, shortened } from "./input.ts";
 
 type JsonOptions = ConfigOptions & { readonly json?: boolean };
@@ -31,12 +32,19 @@ async function enroll(name: string, options: JsonOptions): Promise<void> {
   const host = readName(name, "name");
   const token = newHostToken((length) => randomBytes(length));
   const tokenSha256 = createHash("sha256").update(token).digest("hex");
-  await withStore(await loadConfig(options), (store) => store.enrollHost(host, tokenSha256, nodeClock.nowMs()));
+  const loaded = await loadConfig(options);
+  await withStore(loaded, (store) => store.enrollHost(host, tokenSha256, nodeClock.nowMs()));
+  const fingerprints = (await existingSigningKeysOf(loaded.dataDirectory))?.keys.map(({ kid }) => kid) ?? [];
   process.stdout.write(
     options.json === true
-      ? `${JSON.stringify({ host, token })}\n`
-      : `Host ${host} may report with this token. It is shown only now:\n${token}\n`,
+      ? `${JSON.stringify({ host, token, edge_key_fingerprints: fingerprints })}\n`
+      : `Host ${host} may report with this token. It is shown only now:\n${token}\n${pinsText(fingerprints)}`,
   );
+}
+
+function pinsText(fingerprints: readonly string[]): string {
+  if (fingerprints.length === 0) return "";
+  return `This edge's keys, for the host's edge_key_fingerprints:\n${fingerprints.join("\n")}\n`;
 }
 
 async function list(options: JsonOptions): Promise<void> {

@@ -65,6 +65,21 @@ describe("the signature of an answer to a report, with somebody in the middle", 
     expect(await taken()).toBe(false);
   });
 
+  it("proves nothing at a first contact that neither TLS nor loopback nor a pin vouches for", async () => {
+    const report = hostReport({ seq: ++seq });
+    const dispatcher = new Agent();
+    const delivered = await deliverReport({ server: edge.url, token: edge.token, report, dispatcher });
+    await dispatcher.close();
+    const [plain, pins] = ["http://10.0.0.7:8081", edge.keys.map(({ kid }) => kid)];
+    expect(await keys.accept(plain, delivered, 0, 0)).toBe(false);
+    expect(keys.edgeOf(plain)).toBeNull();
+    expect(log.lines.filter((line) => line.includes("set edge_key_fingerprints"))).toHaveLength(1);
+    expect(await keys.accept("https://edge.example", delivered, 0, 0)).toBe(true);
+    expect(await (await open(pins)).accept(plain, delivered, 0, 0)).toBe(true);
+    // What was pinned once is known from then on.
+    expect(await (await open()).accept(plain, delivered, 0, 0)).toBe(true);
+  });
+
   it("must be of a key that is known, whatever keys the answer names", async () => {
     expect(await taken()).toBe(true);
     const known = await readFile(file, "utf8");

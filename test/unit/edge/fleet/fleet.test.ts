@@ -240,7 +240,10 @@ describe("the fleet", () => {
     const { fleet, clock } = bench();
     const speculation = { drafted: 9, accepted: 4, draft_model: 0 };
     await fleet.accept(
-      report({ replicas: [replicaReport({ state: "failed", reason: "not a GGUF file", speculation })] }),
+      report({
+        replicas: [replicaReport({ state: "failed", reason: "not a GGUF file", speculation })],
+        answers_refused: 3,
+      }),
     );
     expect(await fleet.hosts()).toEqual([
       {
@@ -248,6 +251,7 @@ describe("the fleet", () => {
         epoch: 1,
         lastReportAtMs: clock.nowMs(),
         draining: false,
+        answersRefused: 3,
         replicas: [{ id: "r1", model: "tiny", state: "failed", reason: "not a GGUF file", speculation }],
       },
     ]);

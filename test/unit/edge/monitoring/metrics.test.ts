@@ -60,6 +60,7 @@ describe("the edge's metrics", () => {
       "steerage_saturation",
       "steerage_kv_occupancy",
       "steerage_replicas",
+      "steerage_host_answers_refused",
       "steerage_requests_total",
       "steerage_ttft_seconds",
       "steerage_tpot_seconds",
@@ -115,6 +116,7 @@ describe("the edge's metrics", () => {
               epoch: 1,
               lastReportAtMs: 1,
               draining: false,
+              answersRefused: 2,
               replicas: [1, 2].map((id) => ({
                 id: String(id),
                 model: "m",
@@ -134,6 +136,7 @@ describe("the edge's metrics", () => {
       'steerage_saturation{pool="a"} 0.5',
       'steerage_kv_occupancy{backend="h"} 0.25',
       'steerage_replicas{model="m",state="ready"} 2',
+      'steerage_host_answers_refused{host="h"} 2',
       'steerage_speculation_tokens{model="m",kind="drafted"} 30',
       'steerage_speculation_tokens{model="m",kind="accepted"} 14',
       'steerage_leases_open{kind="claim"} 3',
@@ -143,6 +146,7 @@ describe("the edge's metrics", () => {
     }
     const later = await metrics.scrape(nothing);
     expect(later).not.toContain("steerage_replicas{");
+    expect(later).not.toContain("steerage_host_answers_refused{");
     expect(later).not.toContain("steerage_saturation{");
     expect(later).not.toContain("steerage_speculation_tokens{");
   });
