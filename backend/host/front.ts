@@ -86,6 +86,8 @@ export class Front {
       const saePlace = readSaePath(path);
       const operatorPlace = readOperatorPath(path);
       if (path === "/health" && (request.method === "GET" || request.method === "HEAD")) this.#health(response);
+      else if (saePlace?.kind === "rank" && request.method === "POST")
+        await this.#infer(request.url ?? path, request, response);
       else if (saePlace !== null && request.method === methodOfSaePlace(saePlace)) await this.#ask(request, response);
       else if (saePlace !== null) {
         const allow = methodOfSaePlace(saePlace);
@@ -99,6 +101,7 @@ export class Front {
     }
   }
 
+  /** Whatever an engine computes for, rankings too: `path` is what was signed. */
   async #infer(path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
     const token = await this.#deps.tokens.check(request.headers.authorization, "POST", path);
@@ -129,7 +132,7 @@ export class Front {
     return this.#refused.has(names) || this.#deps.tokens.forbid(names.edge, names.requestId, names.attempt);
   }
 
-  /** A question about SAEs: signed with its query, carried to the engine. What it computed stands in its answer. */
+  /** A question about SAEs that computes nothing: signed with its query, carried to the engine, in no account. */
   async #ask(request: IncomingMessage, response: ServerResponse): Promise<void> {
     if (this.#draining) throw new ApiError("draining", { source: "backend" });
     const token = await this.#deps.tokens.check(

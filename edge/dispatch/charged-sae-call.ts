@@ -20,8 +20,7 @@ const usageSchema = z.looseObject({ usage: z.looseObject({ prompt_tokens: z.int(
 /**
  * A question about an SAE under the caller's limits. Whatever reaches an engine counts as a request; a ranking runs
  * texts through the model, so its tokens count and cost as a prompt's do, and it leaves a row. The engine tells the
- * tokens in its answer; hosts keep no account of these calls, so the attempt names no epoch and stays out of their
- * side of the proof. One that fails costs nothing.
+ * tokens in its answer, and its host counts and reports them as those of any request. One that fails costs nothing.
  */
 export async function chargedSaeCall(deps: ChargedSaeCallDeps, call: SaeCall): Promise<SaeAnswer> {
   const { limits, ledger, settings, clock } = deps;
@@ -61,7 +60,8 @@ export async function chargedSaeCall(deps: ChargedSaeCallDeps, call: SaeCall): P
     if (!computes) return;
     ledger.open(opened);
     state.target = target;
-    ledger.attemptStarted({ requestId, attempt: 1, backend: target.backend, replica: target.replicaId, epoch: null });
+    const { backend, replicaId: replica, epoch } = target;
+    ledger.attemptStarted({ requestId, attempt: 1, backend, replica, epoch });
   };
   const settle = (outcome: RequestOutcome, counts: TokenCounts, uncounted: boolean): void => {
     settleReservation(deps, call, { counts, price, uncounted });

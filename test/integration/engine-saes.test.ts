@@ -69,6 +69,29 @@ describe("finding features of the demo model", () => {
     expect(score(other, SEA)).toBeCloseTo(-(score(one, SEA) ?? 0), 6);
   });
 
+  it("tells its host what each ranking computed, once, and of looks nothing", async () => {
+    const ask = (path: string, id: string, body?: object) =>
+      engine.get(path, {
+        headers: { "x-steerage-request-id": id, "x-steerage-attempt": "1" },
+        ...(body === undefined ? {} : { method: "POST", body: JSON.stringify(body) }),
+      });
+    const rank = "/v1/saes/demo-l1/features/rank";
+    await (await ask("/v1/saes/demo-l1", "req_look")).json();
+    expect((await ask(rank, "req_wrong", { positive: [], negative: ["b"] })).status).toBe(400);
+    const answer = z
+      .object({ usage: z.object({ prompt_tokens: z.int().min(2) }) })
+      .parse(await (await ask(rank, "req_rank", { positive: ["The sea"], negative: ["The moon"] })).json());
+    expect(await engine.ended("req_wrong")).toMatchObject({ outcome: "failed", computed_prompt: 0 });
+    expect(await engine.ended("req_rank")).toMatchObject({
+      outcome: "completed",
+      computed_prompt: answer.usage.prompt_tokens,
+      cached_prompt: 0,
+      computed_completion: 0,
+    });
+    const told = engine.events.flatMap((event) => (event.type === "ended" ? [event.request_id] : []));
+    expect(told.toSorted()).toEqual(["req_rank", "req_wrong"]);
+  });
+
   it("refuses what cannot be ranked, by name, and other methods", async () => {
     const path = "/v1/saes/demo-l1/features/rank";
     const long = await engine.post(path, { positive: ["sea ".repeat(1_100)], negative: ["b"] });

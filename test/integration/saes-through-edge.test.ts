@@ -63,6 +63,12 @@ describe("SAEs through edge, host and engine", () => {
     ]);
     // One of each ranking in this file, and none of a look.
     expect(await rows()).toHaveLength(2);
-    expect(await stack.cli("usage", "check")).toContain("The ledger agrees");
+    let [billed, reported]: (string | undefined)[] = [];
+    await until("the host reported what the rankings computed", async () => {
+      const said = await stack.cli("usage", "check");
+      [, billed, reported] = /agrees.* (\d+) tokens billed.* (\d+) tokens reported by hosts/.exec(said) ?? [];
+      return reported !== undefined && reported !== "0" && reported === billed;
+    });
+    expect(Number(billed)).toBeGreaterThan(usage.prompt_tokens);
   });
 });

@@ -9,7 +9,7 @@ export interface EmbeddingRun {
   end(): void;
 }
 
-/** The embedding requests that are being answered, for the load report and the account board. */
+/** What is computed beside the loop, embeddings and rankings, for the load report and the account board. */
 export class EmbeddingRuns {
   readonly #runs = new Map<object, { label: RequestLabel | null; computedTokens: number }>();
   readonly #onChange: () => void;

@@ -17,6 +17,7 @@ import { checkModelName, readRequestBody } from "../openai/request-body.ts";
 import { answerWatchCall, isWatchPath, type WatchRouteDeps } from "../monitoring/watch-routes.ts";
 import type { FeatureRanker } from "../saes/feature-ranker.ts";
 import { answerTextTool } from "../openai/text-tools.ts";
+import { RankingAccount } from "../saes/ranking-account.ts";
 import { answerSaeCall } from "../saes/sae-routes.ts";
 import { saesOf, type SaeRegistry } from "../sae-registry.ts";
 import { answerEmbeddings, type EmbeddingDeps } from "./embeddings-answer.ts";
@@ -167,20 +168,29 @@ export class EngineServer {
     }
   }
 
-  /** What is known of the SAEs: no slot, no account. */
+  /** What is known of the SAEs, without a slot. A ranking computes, so it alone has an account. */
   async #answerSaes(place: SaePlace, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { model, ranker, maxBodyBytes } = this.#deps;
+    const { model, ranker, maxBodyBytes, embedding, hub } = this.#deps;
     const left = new AbortController();
     response.once("close", () => left.abort());
+    const label = place.kind === "rank" ? labelOf(request) : null;
+    const account = new RankingAccount(new RequestAccount(label, (event) => hub.publish(event)), embedding.runs);
     const call = {
       place,
       query: (request.url ?? "").split("?", 2)[1] ?? "",
       body: async () => readRequestBody(await readBody(request, maxBodyBytes)),
       gone: left.signal,
+      begin: (promptTokens: number) => account.begin(promptTokens),
+      progress: (computedTokens: number) => account.progress(computedTokens),
     };
     const release = this.#deps.saes.hold(model.saes);
     try {
-      sendJson(response, 200, await answerSaeCall(call, { model, ranker }));
+      const answer = await answerSaeCall(call, { model, ranker });
+      account.end("completed");
+      sendJson(response, 200, answer);
+    } catch (thrown) {
+      account.end(left.signal.aborted ? "cancelled" : "failed");
+      throw thrown;
     } finally {
       release();
     }

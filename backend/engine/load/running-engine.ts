@@ -24,7 +24,7 @@ export interface EngineParts {
   readonly logger: Logger;
 }
 
-/** How often a drain looks whether embeddings are done. */
+/** How often a drain looks whether embeddings and rankings are done. */
 const DRAIN_POLL_MS = 20;
 
 /** A loaded engine: listens, drains and gives everything back in order. */
@@ -67,10 +67,11 @@ export class RunningEngine {
     });
     await loop.whenIdle();
     cancelLate();
+    // What waits for its turn is refused, what is ranked ends with its text.
+    await this.#parts.ranker.close();
     while (this.#parts.runs.running().length > 0) {
       await new Promise<void>((resolve) => clock.after(DRAIN_POLL_MS, resolve));
     }
-    await this.#parts.ranker.close();
     await server.close();
     reporter.stop();
     await context.dispose();

@@ -27,6 +27,16 @@ export interface Ranking {
   readonly tokens: number;
 }
 
+/** Whose ranking it is, and who hears what it computes. */
+export interface RankingCaller {
+  /** Aborted when the caller is gone, which ends the ranking early. */
+  readonly gone: AbortSignal;
+  /** Once, when it is known how many tokens all texts have, before any of them is computed. */
+  readonly begin: (promptTokens: number) => void;
+  /** After each text: the tokens of all that were computed so far. */
+  readonly progress: (computedTokens: number) => void;
+}
+
 interface TokenText {
   readonly side: "positive" | "negative";
   readonly tokens: Int32Array;
@@ -43,17 +53,18 @@ export class FeatureRanker {
     this.#deps = deps;
   }
 
-  /** Throws an ApiError for texts that are too long, or when too many rankings wait. `gone` ends it early. */
-  async rank(sae: LoadedSae, request: RankRequest, gone: AbortSignal): Promise<Ranking> {
+  /** Throws an ApiError for texts that are too long, or when too many rankings wait. */
+  async rank(sae: LoadedSae, request: RankRequest, caller: RankingCaller): Promise<Ranking> {
     const texts = this.#tokenized(request);
     if (this.#closed) throw new ApiError("draining", { source: "backend" });
     if (this.#waiting > MAX_WAITING) throw new ApiError("engine_busy", { source: "backend", retryAfterSeconds: 5 });
+    const tokens = texts.reduce((total, text) => total + text.tokens.length, 0);
+    caller.begin(tokens);
     this.#waiting += 1;
     const letGo = this.#deps.hold([sae]);
-    const turn = this.#last.then(() => this.#run(sae, texts, request.limit, gone));
+    const turn = this.#last.then(() => this.#run(sae, texts, request.limit, caller));
     this.#last = turn.catch(() => undefined);
     try {
-      const tokens = texts.reduce((total, text) => total + text.tokens.length, 0);
       return { features: await turn, tokens };
     } finally {
       letGo();
@@ -91,15 +102,24 @@ export class FeatureRanker {
     });
   }
 
-  async #run(sae: LoadedSae, texts: readonly TokenText[], limit: number, gone: AbortSignal): Promise<RankedFeature[]> {
+  async #run(
+    sae: LoadedSae,
+    texts: readonly TokenText[],
+    limit: number,
+    { gone, progress }: RankingCaller,
+  ): Promise<RankedFeature[]> {
     if (this.#closed) throw new ApiError("draining", { source: "backend" });
     const reader = await this.#deps.openReader(Math.max(...texts.map(({ tokens }) => tokens.length)));
     try {
       const ranking = new FeatureRanking(sae.featureCount);
+      let computed = 0;
       for (const { side, tokens } of texts) {
         if (gone.aborted) throw new ApiError("client_closed_request");
         if (this.#closed) throw new ApiError("draining", { source: "backend" });
-        ranking.add(side, await this.#encoded(reader, sae, tokens));
+        const rows = await reader.rows(tokens, sae.layer);
+        computed += tokens.length;
+        progress(computed);
+        ranking.add(side, await this.#encoded(rows, sae, tokens));
       }
       return ranking.ranked(limit);
     } finally {
@@ -108,8 +128,7 @@ export class FeatureRanker {
   }
 
   /** The row of a beginning-of-text token says nothing about the text, unless there is no other. */
-  async #encoded(reader: RowReader, sae: LoadedSae, tokens: Int32Array): Promise<Float32Array[]> {
-    const rows = await reader.rows(tokens, sae.layer);
+  async #encoded(rows: readonly Float32Array[], sae: LoadedSae, tokens: Int32Array): Promise<Float32Array[]> {
     const skipped = rows.length > 1 && tokens[0] === this.#deps.native.info.bosToken ? 1 : 0;
     const { embeddingWidth: width, featureCount } = sae;
     const encoded: Float32Array[] = [];

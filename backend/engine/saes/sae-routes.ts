@@ -4,19 +4,18 @@ import type { SaePlace } from "../../../shared/protocol/sae-paths.ts";
 import type { EngineModel, LoadedSae } from "../engine-model.ts";
 import { entryOf, featureQuerySchema, listFeatures } from "./feature-list.ts";
 import { rankRequestSchema } from "./feature-rank.ts";
-import type { FeatureRanker } from "./feature-ranker.ts";
+import type { FeatureRanker, RankingCaller } from "./feature-ranker.ts";
 import { describeSae } from "./sae-description.ts";
 
 /** Neighbours that are shown with one feature. */
 const NEAREST = 10;
 
-export interface SaeCall {
+export interface SaeCall extends RankingCaller {
   readonly place: SaePlace;
   /** What stands behind the question mark. */
   readonly query: string;
   /** Read only where the route takes one. */
   readonly body: () => Promise<unknown>;
-  readonly gone: AbortSignal;
 }
 
 export interface SaeRouteDeps {
@@ -46,7 +45,7 @@ async function rankFeatures(id: string, call: SaeCall, { model, ranker }: SaeRou
   // Found only now: from here to the ranker's hold on it nothing can detach it.
   const sae = attached(model.saes, id);
   if (!request.success) throw apiErrorOfZod(request.error);
-  const { features, tokens } = await ranker.rank(sae, request.data, call.gone);
+  const { features, tokens } = await ranker.rank(sae, request.data, call);
   return {
     object: "list",
     sae_id: sae.id,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { LoadedSae } from "../../../../backend/engine/engine-model.ts";
-import { FeatureRanker } from "../../../../backend/engine/saes/feature-ranker.ts";
+import { FeatureRanker, type RankingCaller } from "../../../../backend/engine/saes/feature-ranker.ts";
 import { ScriptedModel } from "../../../support/scripted-native.ts";
 
 const sae: LoadedSae = {
@@ -23,7 +23,12 @@ const sae: LoadedSae = {
   notes: new Map(),
 };
 const request = { positive: ["bbb"], negative: ["aaa"], limit: 10 };
-const staying = new AbortController().signal;
+const callerOf = (gone: AbortSignal, told: number[] = []): RankingCaller => ({
+  gone,
+  begin: (tokens) => void told.push(tokens),
+  progress: (tokens) => void told.push(tokens),
+});
+const staying = callerOf(new AbortController().signal);
 
 /** A ranker whose rows are the token ids; `open` lets the next text through. */
 function setUp() {
@@ -80,6 +85,29 @@ describe("a ranking", () => {
     expect(log).toEqual(["hold s", "open", "dispose", "let go"]);
   });
 
+  it("tells how much it will compute, and after each text how much it has, also when it is given up", async () => {
+    const { ranker, open } = setUp();
+    const whole: number[] = [];
+    const ranking = ranker.rank(sae, request, callerOf(new AbortController().signal, whole));
+    expect(whole).toEqual([6]);
+    await open(2);
+    await ranking;
+    expect(whole).toEqual([6, 3, 6]);
+
+    const left = new AbortController();
+    const some: number[] = [];
+    const leaving = ranker.rank(sae, request, callerOf(left.signal, some));
+    leaving.catch(() => undefined);
+    // The text that is being computed is computed to its end.
+    while (some.length < 2) {
+      await open(1);
+      left.abort();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await expect(leaving).rejects.toMatchObject({ code: "client_closed_request" });
+    expect(some).toEqual([6, 3]);
+  });
+
   it("waits for the one before it; too many are refused with a time to come back", async () => {
     const { ranker, log, open } = setUp();
     const rankings = Array.from({ length: 5 }, () => ranker.rank(sae, request, staying));
@@ -97,7 +125,7 @@ describe("a ranking", () => {
   it("ends early when the caller leaves or the engine goes down, with nothing left behind", async () => {
     const { ranker, log, open } = setUp();
     const left = new AbortController();
-    const ranking = ranker.rank(sae, request, left.signal);
+    const ranking = ranker.rank(sae, request, callerOf(left.signal));
     ranking.catch(() => undefined);
     left.abort();
     await open(0);

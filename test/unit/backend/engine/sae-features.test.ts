@@ -31,6 +31,7 @@ const sae: LoadedSae = {
 };
 const indices = (query: Record<string, string>) =>
   listFeatures(sae, featureQuerySchema.parse(query)).entries.map(({ index }) => index);
+const NOBODY = { gone: new AbortController().signal, begin: () => undefined, progress: () => undefined };
 async function call(
   url: string,
   body: unknown = {},
@@ -40,7 +41,7 @@ async function call(
   const place = readSaePath(path);
   if (place === null) throw new Error(`${path} is no place`);
   return answerSaeCall(
-    { place, query, body: () => Promise.resolve(body), gone: new AbortController().signal },
+    { place, query, body: () => Promise.resolve(body), ...NOBODY },
     { model: { name: "m", saes: [sae] }, ranker: { rank } },
   );
 }

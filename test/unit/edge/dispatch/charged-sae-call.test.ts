@@ -79,7 +79,7 @@ function setUp(answer: { readonly status: number; readonly body: string } | null
 }
 
 describe("a ranking", () => {
-  it("reserves its texts, and is billed the tokens that its answer tells, in a row that no host has to prove", async () => {
+  it("reserves its texts, and is billed the tokens that its answer tells, in a row that its host has to prove", async () => {
     const { limits, ledger, ask } = setUp({ status: 200, body: RANKED });
     await ask();
     expect(limits.reserved).toMatchObject([
@@ -96,7 +96,7 @@ describe("a ranking", () => {
       { account: "acme", reservationId: "req_1", totalTokens: 11, completionTokens: 0, costNanoUsd: "33" },
     ]);
     expect(ledger.opened).toMatchObject([{ requestId: "req_1", model: MODEL.id, price: PRICE, priceVersion: 4 }]);
-    expect(ledger.started).toEqual([{ requestId: "req_1", attempt: 1, backend: "gpu", replica: "r1", epoch: null }]);
+    expect(ledger.started).toEqual([{ requestId: "req_1", attempt: 1, backend: "gpu", replica: "r1", epoch: 7 }]);
     expect(ledger.settled).toMatchObject([
       {
         outcome: "completed",
