@@ -33,8 +33,11 @@ export async function createSigner(options: {
 }): Promise<Signer & AnswerSigner> {
   const { edge, clock } = options;
   const [signing] = options.keys.keys;
-  if (signing === undefined) throw new Error("no signing key");
+  // Of two the older, which hosts know: so an answer introduces the newer one, which signs all requests already.
+  const vouching = options.keys.keys.at(-1);
+  if (signing === undefined || vouching === undefined) throw new Error("no signing key");
   const privateKey = await importJWK(signing, TOKEN_ALGORITHM);
+  const vouchingKey = await importJWK(vouching, TOKEN_ALGORITHM);
   const publicKeys = options.keys.keys.map(({ kty, crv, x, kid }) => ({ kty, crv, x, kid }));
   return {
     edge,
@@ -46,8 +49,8 @@ export async function createSigner(options: {
     },
     signAnswer: (claims) =>
       new SignJWT({ ...claims, iss: edge })
-        .setProtectedHeader({ alg: TOKEN_ALGORITHM, kid: signing.kid, typ: ANSWER_SIGNATURE_TYPE })
-        .sign(privateKey),
+        .setProtectedHeader({ alg: TOKEN_ALGORITHM, kid: vouching.kid, typ: ANSWER_SIGNATURE_TYPE })
+        .sign(vouchingKey),
     publicKeys: () => publicKeys,
   };
 }

@@ -42,8 +42,8 @@ describe("the programs", () => {
     await once(host, "close");
     holder.close();
     expect(host.exitCode).toBe(2);
-    expect(stderr.split("\n").filter((line) => line.startsWith("error:"))).toEqual([
-      `error: listen: cannot listen on ${listen}: the address is in use`,
+    expect(stderr.split("\n").filter((line) => line.startsWith("steerage-backend:"))).toEqual([
+      `steerage-backend: listen: cannot listen on ${listen}: the address is in use`,
     ]);
     expect(stderr).not.toMatch(/^\s+at /m);
   });
