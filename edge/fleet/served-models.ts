@@ -33,6 +33,7 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     aliases: [...new Set([...(note?.aliases ?? []), ...members.otherNames])],
     description: note?.description ?? null,
     contextLength: contexts.length === 0 ? null : Math.min(...contexts),
+    longestContext: longestOf(replicas),
     maxOutput: note?.maxOutput ?? null,
     capabilities: [...new Set(considered.flatMap(abilitiesTold))].toSorted(),
     lacks: FEATURES.filter(
@@ -47,6 +48,16 @@ export function servedModel(members: PoolMembers, note: ModelNote | undefined): 
     failure: members.failures.includes(null) ? null : (members.failures[0] ?? null),
     sinceMs: members.sinceMs,
   };
+}
+
+/** Of all of them: one that is not ready now may be when the request is sent. */
+function longestOf(replicas: readonly ReplicaDigest[]): number | null {
+  let longest: number | null = null;
+  for (const { contextLength } of replicas) {
+    if (contextLength === null) return null;
+    longest = Math.max(longest ?? 0, contextLength);
+  }
+  return longest;
 }
 
 function abilitiesOf({ target, capabilities, lacks = [] }: ReplicaDigest): Abilities {

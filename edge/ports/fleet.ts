@@ -7,7 +7,10 @@ export interface ServedModel {
   readonly pool: string;
   readonly aliases: readonly string[];
   readonly description: string | null;
+  /** The shortest of its replicas'. */
   readonly contextLength: number | null;
+  /** The longest, for what money must be bound by; null where one of them does not tell. Absent: they are alike. */
+  readonly longestContext?: number | null;
   readonly maxOutput: number | null;
   readonly capabilities: readonly string[];
   /** Held by at least one replica that is ready. */

@@ -62,7 +62,7 @@ export function costBoundNanoUsd(
   price: Price,
 ): bigint {
   const promptPrice = Math.max(price.promptPer1k, price.cachedPer1k);
-  const windowTokens = model.contextLength ?? Infinity;
+  const windowTokens = longestWindow(model) ?? Infinity;
   let inputTokens = 0;
   if (promptPrice > 0) {
     const prompts = promptsOf(route, envelope);
@@ -90,9 +90,12 @@ export function writtenOutputTokens(
 ): number | null {
   if (route === "/v1/embeddings" || model.maxOutput !== null) return model.maxOutput;
   const explicit = envelope.max_completion_tokens ?? envelope.max_tokens ?? null;
-  if (explicit !== null || model.contextLength !== null || price.completionPer1k === 0) return null;
+  if (explicit !== null || longestWindow(model) !== null || price.completionPer1k === 0) return null;
   return hasBudget(principal) ? UNKNOWN_OUTPUT_TOKENS : null;
 }
+
+/** Any of a model's replicas may answer, so money is bound by the longest window. */
+const longestWindow = ({ contextLength, longestContext = contextLength }: ServedModel): number | null => longestContext;
 
 function hasBudget({ keyLimits, projectLimits, accountLimits }: Principal): boolean {
   return [keyLimits, projectLimits, accountLimits].some(

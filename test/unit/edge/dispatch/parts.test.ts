@@ -114,6 +114,9 @@ describe("what a request may take", () => {
     expect(bound({ max_tokens: 10 }, "x".repeat(400))).toBe(BigInt((400 + 512) * 2 + 10 * 6));
     expect(bound({ max_tokens: 10, n: 2 }, "模".repeat(100))).toBe(BigInt((300 + 512) * 2 + 20 * 6));
     expect(bound({}, "x".repeat(100_000))).toBe(BigInt(window * 2 + window * 6));
+    // Whichever replica answers: one may have a longer window, or tell none.
+    expect(bound({}, "x".repeat(100_000), { longestContext: 9_000 })).toBe(BigInt(9_000 * 2 + 9_000 * 6));
+    expect(bound({}, "", { longestContext: null })).toBe(BigInt(512 * 2 + 4_096 * 6));
     expect(bound({ max_tokens: 900 }, "", { maxOutput: 50 })).toBe(BigInt(512 * 2 + 50 * 6));
     const texts = { input: ["a", "b", "c"], prompt: ["a", "b"] };
     expect(bound(texts, "x".repeat(60), {}, "/v1/embeddings")).toBe(BigInt((60 + 3 * 4) * 2));
@@ -144,6 +147,11 @@ describe("a bound where nobody knows one", () => {
     expect(JSON.parse(sent)).toEqual({ model: "m", n: 2, max_tokens: Number(reserved / 2n) });
     // And what travels on reserves no more than what came.
     expect(costBoundNanoUsd({ ...request, envelope: envelopeOf(sent) }, price)).toBe(reserved);
+  });
+
+  it("is written where one of several machines tells no window", () => {
+    expect(written({}, { model: { ...limitless, contextLength: 1_024, longestContext: null } })).toBe(4_096);
+    expect(written({}, { model: { ...limitless, contextLength: 1_024, longestContext: 2_048 } })).toBeNull();
   });
 
   it.each(["budgetNanoUsd", "budgetDayNanoUsd", "budgetMonthNanoUsd"] as const)("is written under %s", (name) => {

@@ -152,6 +152,7 @@ describe("the fleet", () => {
         aliases: ["default"],
         description: "A small one.",
         contextLength: 1_024,
+        longestContext: 2_048,
         maxOutput: 100,
         capabilities: ["chat", "embeddings"],
         saes: [sae],
@@ -303,7 +304,7 @@ describe("what the operator says of models", () => {
     });
     await fleet.accept(report({ replicas: [replicaReport({ capabilities: ["chat", "embeddings"] })] }));
     expect(await fleet.resolve("tiny")).toMatchObject({ capabilities: ["chat", "vision"], lacks: ["tools"] });
-    expect(await fleet.resolve("small")).toMatchObject({ lacks: ["tools"], contextLength: 900 });
+    expect(await fleet.resolve("small")).toMatchObject({ lacks: ["tools"], contextLength: 900, longestContext: 900 });
     expect(told.find(({ pool }) => pool === "small")?.replicas).toMatchObject([
       { lacks: ["tools"], contextLength: 900 },
     ]);
