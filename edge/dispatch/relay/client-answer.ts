@@ -47,7 +47,7 @@ export class ClientAnswer implements AnswerSink {
 
   /** No effect once the head has gone out. */
   setHeaders(headers: Readonly<Record<string, string>>): void {
-    Object.assign(this.#headers, headers);
+    if (this.#startedAs === null) Object.assign(this.#headers, headers);
   }
 
   startStream(): void {

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Command } from "commander";
+import { calculateJwkThumbprint } from "jose";
 import { newHostToken } from "../../accounts/api-key.ts";
 import { nodeClock } from "../clock.node.ts";
 import { withExistingStore, withStore } from "../command-store.ts";
@@ -34,7 +35,8 @@ async function enroll(name: string, options: JsonOptions): Promise<void> {
   const tokenSha256 = createHash("sha256").update(token).digest("hex");
   const loaded = await loadConfig(options);
   await withStore(loaded, (store) => store.enrollHost(host, tokenSha256, nodeClock.nowMs()));
-  const fingerprints = (await existingSigningKeysOf(loaded.dataDirectory))?.keys.map(({ kid }) => kid) ?? [];
+  const { keys } = (await existingSigningKeysOf(loaded.dataDirectory)) ?? { keys: [] };
+  const fingerprints = await Promise.all(keys.map(({ kty, crv, x }) => calculateJwkThumbprint({ kty, crv, x })));
   process.stdout.write(
     options.json === true
       ? `${JSON.stringify({ host, token, edge_key_fingerprints: fingerprints })}\n`
