@@ -1,3 +1,4 @@
+import { TransientMap } from "../../shared/transient-map.ts";
 import type { PromptPrefix } from "../ports/coordinator.ts";
 
 /** A promise of one slot, until it is settled or nobody renews it. */
@@ -16,7 +17,7 @@ export interface HeldClaim {
 
 /** Claims held in a pool. All live equally long from their last renewal, so their order is that of their expiry. */
 export class Claims {
-  readonly #claims = new Map<string, HeldClaim>();
+  readonly #claims = new TransientMap<string, HeldClaim>();
 
   get size(): number {
     return this.#claims.size;
@@ -24,8 +25,7 @@ export class Claims {
 
   /** Infinity when none is held. */
   get nextExpiryMs(): number {
-    for (const { expiresAtMs } of this.#claims.values()) return expiresAtMs;
-    return Infinity;
+    return this.#claims.first()?.expiresAtMs ?? Infinity;
   }
 
   add(claim: HeldClaim): void {
@@ -39,18 +39,16 @@ export class Claims {
 
   /** Once: a second call finds nothing. */
   take(claimId: string): HeldClaim | undefined {
-    const claim = this.#claims.get(claimId);
-    this.#claims.delete(claimId);
-    return claim;
+    return this.#claims.take(claimId);
   }
 
   takeExpired(nowMs: number): readonly HeldClaim[] {
     const expired: HeldClaim[] = [];
-    for (const claim of this.#claims.values()) {
-      if (claim.expiresAtMs > nowMs) break;
-      expired.push(claim);
+    for (;;) {
+      const oldest = this.#claims.first();
+      if (oldest === undefined || oldest.expiresAtMs > nowMs) return expired;
+      this.#claims.delete(oldest.claimId);
+      expired.push(oldest);
     }
-    for (const { claimId } of expired) this.#claims.delete(claimId);
-    return expired;
   }
 }

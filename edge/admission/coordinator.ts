@@ -1,4 +1,5 @@
 import type { Clock } from "../../shared/time/clock.ts";
+import { TransientMap } from "../../shared/transient-map.ts";
 import type {
   AdmitDecision,
   AdmitRequest,
@@ -14,7 +15,10 @@ import { settingsOfPool, type AdmissionSettings } from "./settings.ts";
 interface Pool {
   readonly admission: PoolAdmission;
   /** Waiting admits by request id. */
-  readonly waiting: Map<string, { readonly band: string; readonly resolve: (decision: AdmitDecision) => void }>;
+  readonly waiting: TransientMap<
+    string,
+    { readonly band: string; readonly resolve: (decision: AdmitDecision) => void }
+  >;
   cancelTimer: () => void;
   /** When the timer fires, by the monotonic clock; Infinity while none is set. */
   timerAtMs: number;
@@ -99,7 +103,7 @@ export class InProcessCoordinator implements Coordinator {
     if (pool === undefined) {
       pool = {
         admission: new PoolAdmission(name, settingsOfPool(this.#settings, name)),
-        waiting: new Map(),
+        waiting: new TransientMap(),
         cancelTimer: () => undefined,
         timerAtMs: Infinity,
       };
@@ -135,10 +139,9 @@ export class InProcessCoordinator implements Coordinator {
   }
 
   #answer(pool: Pool, decision: AdmissionDecision): void {
-    const waiting = pool.waiting.get(decision.requestId);
+    const waiting = pool.waiting.take(decision.requestId);
     if (waiting === undefined) return;
     const { band, resolve } = waiting;
-    pool.waiting.delete(decision.requestId);
     switch (decision.kind) {
       case "granted":
         resolve({

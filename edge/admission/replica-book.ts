@@ -1,3 +1,4 @@
+import { TransientMap } from "../../shared/transient-map.ts";
 import type { ClaimResult, ReplicaDigest, SettleRequest } from "../ports/coordinator.ts";
 import type { Candidate } from "../routing/candidate.ts";
 import { PaceMeter } from "../routing/pace.ts";
@@ -29,7 +30,7 @@ interface BookedClaim extends ClaimCost {
 export class ReplicaBook {
   readonly #breaker: Breaker;
   #settings: AdmissionSettings;
-  readonly #claims = new Map<string, BookedClaim>();
+  readonly #claims = new TransientMap<string, BookedClaim>();
   #digest: ReplicaDigest;
   #reportedAtMs: number | null;
   #othersInFlight: number | null = null;
@@ -124,9 +125,8 @@ export class ReplicaBook {
     },
     nowMs: number,
   ): void {
-    const claim = this.#claims.get(claimId);
+    const claim = this.#claims.take(claimId);
     if (claim === undefined) return;
-    this.#claims.delete(claimId);
     this.#ownWork = this.#claims.size === 0 ? 0 : this.#ownWork - claim.work;
     if (this.#reportedAtMs === null || claim.atMs > this.#reportedAtMs)
       this.#unreportedTokens = Math.max(0, this.#unreportedTokens - claim.tokens);

@@ -1,3 +1,4 @@
+import { TransientMap } from "../../shared/transient-map.ts";
 import type {
   InspectLimits,
   LimitedScope,
@@ -59,7 +60,7 @@ const HELD_WEIGHT = 0.1;
 export class AccountLimits {
   #defaults: LimitDefaults;
   readonly #scopes = new Map<string, ScopeState>();
-  readonly #reservations = new Map<string, Reservation>();
+  readonly #reservations = new TransientMap<string, Reservation>();
   readonly #means = new OutputMeans();
   #heldMs = FIRST_HELD_MS;
 
@@ -207,6 +208,7 @@ export class AccountLimits {
 
   /** Reservations are in order of their expiry. One is kept for a second term, for a settlement that comes late. */
   #expire(nowMs: number): void {
+    if (nowMs < (this.#reservations.first()?.expiresAtMs ?? Infinity)) return;
     for (const [id, reservation] of this.#reservations) {
       if (nowMs < reservation.expiresAtMs) return;
       if (!reservation.isExpired) {

@@ -1,3 +1,4 @@
+import { TransientMap } from "../../shared/transient-map.ts";
 import type { BudgetPeriod } from "../ports/limits.ts";
 import type { BudgetAsk, RateAsk, RateResource, SliceAnswer } from "../ports/slice-store.ts";
 import { WINDOW_MS } from "./request-rate.ts";
@@ -84,7 +85,7 @@ const ROUNDING = 1e-6;
 export class EdgeSlices {
   readonly #rates = new Map<string, RateSlice>();
   readonly #budgets = new Map<string, BudgetSlice>();
-  readonly #taken = new Map<string, Taken>();
+  readonly #taken = new TransientMap<string, Taken>();
   #edges = 2;
   #alone = true;
 

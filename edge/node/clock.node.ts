@@ -1,5 +1,6 @@
 import { performance } from "node:perf_hooks";
 import { LONGEST_TIMER_MS, type Clock } from "../../shared/time/clock.ts";
+import { TransientMap } from "../../shared/transient-map.ts";
 
 /** The system's time. */
 export const nodeClock: Clock = {
@@ -13,7 +14,8 @@ export const nodeClock: Clock = {
 
 /** The system's time with timers that end together: none fires after `close`, and none keeps the process. */
 export class ClosableClock implements Clock {
-  readonly #timers = new Set<NodeJS.Timeout>();
+  readonly #timers = new TransientMap<number, NodeJS.Timeout>();
+  #lastId = 0;
   #closed = false;
 
   nowMs(): number {
@@ -26,23 +28,24 @@ export class ClosableClock implements Clock {
 
   after(delayMs: number, fire: () => void): () => void {
     if (this.#closed) return () => undefined;
+    const id = ++this.#lastId;
     const timer = setTimeout(
       () => {
-        this.#timers.delete(timer);
+        this.#timers.delete(id);
         fire();
       },
       Math.min(delayMs, LONGEST_TIMER_MS),
     );
-    this.#timers.add(timer);
+    this.#timers.set(id, timer);
     return () => {
-      this.#timers.delete(timer);
+      this.#timers.delete(id);
       clearTimeout(timer);
     };
   }
 
   close(): void {
     this.#closed = true;
-    for (const timer of this.#timers) clearTimeout(timer);
+    for (const timer of this.#timers.values()) clearTimeout(timer);
     this.#timers.clear();
   }
 }

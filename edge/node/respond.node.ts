@@ -1,5 +1,6 @@
 import { ServerResponse } from "node:http";
 import type { ApiError } from "../../shared/errors/api-error.ts";
+import { TransientMap } from "../../shared/transient-map.ts";
 import type { Respond } from "../deps.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
 import { nodeResponseWriter, type CuttableWriter } from "./response-writer.node.ts";
@@ -9,7 +10,8 @@ const ALREADY_SENT = "x-hono-already-sent";
 
 /** The answers of a server: written straight onto Node's response object, without a web stream in between. */
 export class NodeAnswers {
-  readonly #open = new Set<CuttableWriter>();
+  readonly #open = new TransientMap<number, CuttableWriter>();
+  #lastId = 0;
 
   readonly respond: Respond = async ({ bindings }, run) => {
     await this.write(outgoingOf(bindings), run);
@@ -19,18 +21,19 @@ export class NodeAnswers {
   /** The same for a request that did not come through Hono. */
   async write(outgoing: ServerResponse, run: (writer: ResponseWriter) => Promise<void>): Promise<void> {
     const writer = nodeResponseWriter(outgoing);
-    this.#open.add(writer);
+    const id = ++this.#lastId;
+    this.#open.set(id, writer);
     try {
       await run(writer);
     } finally {
-      this.#open.delete(writer);
+      this.#open.delete(id);
     }
   }
 
   /** Ends every answer that is not complete with `reason`; resolves when all clients have it or are gone. */
   async cut(reason: ApiError): Promise<void> {
     const told: Promise<void>[] = [];
-    for (const writer of this.#open) told.push(writer.cut(reason));
+    for (const writer of this.#open.values()) told.push(writer.cut(reason));
     await Promise.all(told);
   }
 }

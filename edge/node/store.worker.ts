@@ -1,6 +1,7 @@
 import path from "node:path";
 import { Worker } from "node:worker_threads";
 import type { Logger } from "../../shared/logging/logger.ts";
+import { TransientMap } from "../../shared/transient-map.ts";
 import { StoreConflict } from "../ports/key-store.ts";
 import type { Store } from "../store/store.libsql.ts";
 import { packageRoot } from "./package-root.ts";
@@ -28,7 +29,7 @@ const THREAD_LIMITS = { maxYoungGenerationSizeMb: 6, maxOldGenerationSizeMb: 512
 /** The store over an embedded file, which lives in a thread of its own. A thread that dies is started again. */
 export class WorkerStore implements Store {
   readonly #options: WorkerStoreOptions;
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new TransientMap<number, Waiting>();
   #worker: Worker | null = null;
   #lastId = 0;
   #closed = false;
@@ -122,9 +123,8 @@ export class WorkerStore implements Store {
   }
 
   #take(response: StoreResponse): void {
-    const waiting = this.#waiting.get(response.id);
+    const waiting = this.#waiting.take(response.id);
     if (waiting === undefined) return;
-    this.#waiting.delete(response.id);
     if (response.ok) waiting.resolve(response.value);
     else waiting.reject(errorOf(response.name, response.message));
   }

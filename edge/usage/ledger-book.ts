@@ -1,4 +1,5 @@
 import type { HourCounter } from "../../shared/protocol/report.ts";
+import { TransientMap } from "../../shared/transient-map.ts";
 import type { OpenedRequest, TokenCounts } from "../ports/ledger.ts";
 import type { AttemptRow, HostCounterRow, LateReport, UsageBatch, UsageRow } from "../ports/usage-store.ts";
 import type { JournalEntry } from "./journal-entry.ts";
@@ -43,7 +44,7 @@ interface Pinned<Row> {
  * applies the lines it reads, and both come to the same rows.
  */
 export class LedgerBook {
-  readonly #held = new Map<string, Held>();
+  readonly #held = new TransientMap<string, Held>();
   readonly #dirty = new Set<string>();
   /** Of those that the database refuses, which are not taken. */
   readonly #aside = new Set<string>();

@@ -1,5 +1,6 @@
 import type { Logger } from "../../../shared/logging/logger.ts";
 import type { Clock } from "../../../shared/time/clock.ts";
+import { TransientMap } from "../../../shared/transient-map.ts";
 import type { OnSettled, TokenCounts } from "../../ports/ledger.ts";
 import type { Limits } from "../../ports/limits.ts";
 
@@ -30,7 +31,7 @@ export class Reservations {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #waitMs: number;
-  readonly #open = new Map<string, Open>();
+  readonly #open = new TransientMap<string, Open>();
 
   constructor(deps: { limits: Limits; clock: Clock; logger: Logger; waitMs: number }) {
     this.#limits = deps.limits;
@@ -74,9 +75,8 @@ export class Reservations {
     this.#close(requestId, { counts, costNanoUsd });
 
   #close(requestId: string, spent: Spent): void {
-    const open = this.#open.get(requestId);
+    const open = this.#open.take(requestId);
     if (open === undefined) return;
-    this.#open.delete(requestId);
     open.cancelTimer();
     this.settle(open.held, spent);
   }

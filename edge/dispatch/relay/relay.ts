@@ -81,7 +81,9 @@ export class Relay implements UpstreamHandler {
     const { timeouts, isStream } = this.#options;
     return new Promise((resolve) => {
       this.#resolve = resolve;
-      this.#answer.onRoom = () => this.#roomAgain();
+      // A function written where a property gets it lives in V8's old generation, and all that it sees with it.
+      const roomAgain = (): void => this.#roomAgain();
+      this.#answer.onRoom = roomAgain;
       this.#headTimer.set(isStream ? timeouts.responseHeaderMs : timeouts.generationMs);
       if (isStream) this.#firstTokenTimer.set(timeouts.firstTokenMs);
       this.#exchange = upstream.open(request, this);
@@ -325,7 +327,8 @@ export class Relay implements UpstreamHandler {
     this.#firstTokenTimer.dispose();
     this.#idleTimer.dispose();
     this.#stallTimer.dispose();
-    this.#answer.onRoom = () => this.#exchange?.resume();
+    const resume = (): void => this.#exchange?.resume();
+    this.#answer.onRoom = resume;
     const tap = this.#streamTap;
     this.#resolve({
       kind: result.kind,
