@@ -1,6 +1,6 @@
 import path from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { createClient, type Client } from "@libsql/client";
+import type { Client } from "@libsql/client";
 
 /** A statement waits this long for a lock inside the driver; longer waits are the store's, between its tries. */
 const LOCK_TIMEOUT_MS = 200;
@@ -13,6 +13,8 @@ export function databaseFile(databaseUrl: string): string | null {
 
 /** One connection to an embedded file: WAL, every commit on the disk, foreign keys on. */
 export async function connectFile(file: string, timeoutMs = LOCK_TIMEOUT_MS): Promise<Client> {
+  // A serving edge has its database in a thread of its own: only there is the driver needed.
+  const { createClient } = await import("@libsql/client");
   const client = createClient({
     url: pathToFileURL(file).href,
     timeout: timeoutMs,

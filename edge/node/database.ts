@@ -1,6 +1,6 @@
 import { access, mkdir, rename, rm } from "node:fs/promises";
 import path from "node:path";
-import { createClient, type Client } from "@libsql/client";
+import type { Client } from "@libsql/client";
 import type { Logger } from "../../shared/logging/logger.ts";
 import type { Clock } from "../../shared/time/clock.ts";
 import {
@@ -28,6 +28,9 @@ export interface OpenStoreOptions {
   readonly serverTimeoutMs?: number;
 }
 
+/** It says what it did, and nothing else. */
+type MigrationOptions = Omit<OpenStoreOptions, "logger"> & { readonly logger: Pick<Logger, "info"> };
+
 export type ClosableStore = Store & { close(): Promise<void> };
 
 /** Migrations hold the lock for as long as they take, and there is nothing else to do meanwhile. */
@@ -38,8 +41,9 @@ const MIGRATION_SERVER_TIMEOUT_MS = 600_000;
 /** `fetch` itself would wait minutes for a server that has stopped to answer, and news of revoked keys with it. */
 const SERVER_TIMEOUT_MS = 20_000;
 
-function connectServer(options: OpenStoreOptions): Client {
+async function connectServer(options: Omit<OpenStoreOptions, "logger">): Promise<Client> {
   const { databaseUrl: url, authToken, serverTimeoutMs = SERVER_TIMEOUT_MS } = options;
+  const { createClient } = await import("@libsql/client");
   return createClient({
     url,
     intMode: "bigint",
@@ -50,9 +54,16 @@ function connectServer(options: OpenStoreOptions): Client {
 
 /** Migrates and opens the store of a running edge; an embedded file is worked on in a thread of its own. */
 export async function openStore(options: OpenStoreOptions): Promise<ClosableStore> {
-  await migrateDatabase(options);
   const file = databaseFile(options.databaseUrl);
-  return file === null ? directStore(options) : new WorkerStore({ file, logger: options.logger });
+  if (file === null) return openCommandStore(options);
+  const store = new WorkerStore({ file, logger: options.logger });
+  try {
+    await store.migrate(options.clock.nowMs());
+  } catch (thrown) {
+    await store.close();
+    throw thrown;
+  }
+  return store;
 }
 
 /** Migrates and opens the store of a short command, in this thread. */
@@ -68,13 +79,13 @@ export async function directStore(options: OpenStoreOptions): Promise<LibsqlStor
   return new DirectStore({
     clock: options.clock,
     isFile: file !== null,
-    connect: file === null ? () => Promise.resolve(connectServer(options)) : () => connectFile(file),
+    connect: file === null ? () => connectServer(options) : () => connectFile(file),
   });
 }
 
 /** Brings the database to this program's version. Rejects with OperatorError when it cannot. */
 export async function migrateDatabase(
-  options: OpenStoreOptions,
+  options: MigrationOptions,
   migrations?: readonly Migration[],
 ): Promise<MigrationReport> {
   const file = databaseFile(options.databaseUrl);
@@ -83,7 +94,7 @@ export async function migrateDatabase(
     if (file !== null) await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     const opened =
       file === null
-        ? connectServer({ ...options, serverTimeoutMs: MIGRATION_SERVER_TIMEOUT_MS })
+        ? await connectServer({ ...options, serverTimeoutMs: MIGRATION_SERVER_TIMEOUT_MS })
         : await connectFile(file, MIGRATION_LOCK_TIMEOUT_MS);
     client = opened;
     const report = await migrate(opened, migrations ?? (await readMigrations()), {
@@ -102,7 +113,7 @@ export async function migrateDatabase(
 }
 
 /** A whole copy beside the database, the write-ahead log included, whoever is writing. */
-async function backUp(client: Client, file: string, { clock, logger }: OpenStoreOptions): Promise<void> {
+async function backUp(client: Client, file: string, { clock, logger }: MigrationOptions): Promise<void> {
   const stamp = new Date(clock.nowMs()).toISOString().replaceAll(/[-:]|\.\d+/g, "");
   const copy = `${file}.backup-${stamp}`;
   const unfinished = `${copy}.part`;
@@ -143,7 +154,7 @@ export async function assertCurrent(options: OpenStoreOptions): Promise<void> {
   const file = databaseFile(options.databaseUrl);
   let client: Client | null = null;
   try {
-    client = file === null ? connectServer(options) : await connectFile(file);
+    client = file === null ? await connectServer(options) : await connectFile(file);
     const pending = pendingMigrations(await appliedMigrations(client), await readMigrations());
     if (pending.length > 0) {
       throw new MigrationRefused("it is older than this program; run 'steerage migrate' first");

@@ -13,11 +13,11 @@ import { forgetAnswersEvery } from "../dispatch/idempotency/answer-keeper.ts";
 import { IdempotentDispatch } from "../dispatch/idempotency/idempotent-dispatch.ts";
 import { chargedSaeCall } from "../dispatch/charged-sae-call.ts";
 import { EndpointScraper } from "../fleet/endpoint-scraper.ts";
+import { fetchTextOver } from "../fleet/fetch-text.ts";
 import { InProcessFleet } from "../fleet/fleet.ts";
 import { EdgeMetrics } from "../monitoring/edge-metrics.ts";
 import type { KeyStore } from "../ports/key-store.ts";
 import type { OnSettled } from "../ports/ledger.ts";
-import { fetchText } from "../web/fetch-text.ts";
 import type { Principal } from "../ports/principal.ts";
 import * as settings from "../web/settings-of-config.ts";
 import { createSigner } from "../web/signer.jose.ts";
@@ -151,6 +151,9 @@ async function assemble(
   closers.add(() => memory.written());
   const fleet = new InProcessFleet({ clock, logger, coordinator, memory, settings: settings.fleetSettings(config) });
   closers.add(() => fleet.close());
+  const upstream = new UndiciUpstream();
+  closers.add(() => upstream.close());
+  const fetchText = fetchTextOver(upstream, clock);
   const scraping = (of: EdgeConfig): EndpointScraper => {
     const scraper = new EndpointScraper({
       clock,
@@ -165,8 +168,6 @@ async function assemble(
   };
   let scraper = scraping(config);
   closers.add(() => scraper.close());
-  const upstream = new UndiciUpstream();
-  closers.add(() => upstream.close());
   const metrics = new EdgeMetrics();
   let dispatchDeps = {
     clock,

@@ -1,3 +1,4 @@
+import type { LogFields } from "../../shared/logging/logger.ts";
 import type { Store } from "../store/store.libsql.ts";
 
 /** What may be asked of the thread that holds the database. */
@@ -46,9 +47,15 @@ export type StoreMethod = (typeof STORE_METHODS)[number];
 
 export interface StoreRequest {
   readonly id: number;
-  readonly method: StoreMethod | "close";
+  readonly method: StoreMethod | "migrate" | "close";
   /** JSON of a list: a text crosses to a thread far cheaper than thousands of rows. */
   readonly args: string;
+}
+
+/** What the thread would have logged: it has no log of its own. */
+export interface MigrationLine {
+  readonly message: string;
+  readonly fields: LogFields;
 }
 
 export type StoreResponse =

@@ -4,8 +4,9 @@ import type { Logger } from "../../shared/logging/logger.ts";
 import { TransientMap } from "../../shared/transient-map.ts";
 import { StoreConflict } from "../ports/key-store.ts";
 import type { Store } from "../store/store.libsql.ts";
+import { OperatorError } from "./operator-error.ts";
 import { packageRoot } from "./package-root.ts";
-import type { StoreMethod, StoreRequest, StoreResponse } from "./store-messages.ts";
+import type { MigrationLine, StoreRequest, StoreResponse } from "./store-messages.ts";
 
 export interface WorkerStoreOptions {
   readonly file: string;
@@ -79,6 +80,12 @@ export class WorkerStore implements Store {
   readonly adopt: Store["adopt"] = (...args) => this.#ask("adopt", args);
   readonly settleAbandoned: Store["settleAbandoned"] = (...args) => this.#ask("settleAbandoned", args);
 
+  /** Brings the file to this program's version, before anything else is asked. Rejects with OperatorError when it cannot. */
+  async migrate(nowMs: number): Promise<void> {
+    const lines = await this.#ask<readonly MigrationLine[]>("migrate", [nowMs]);
+    for (const { message, fields } of lines) this.#options.logger.info(message, fields);
+  }
+
   /** Waits for what runs, closes the database and ends the thread. */
   async close(): Promise<void> {
     if (this.#worker !== null) await this.#ask("close", []);
@@ -87,7 +94,7 @@ export class WorkerStore implements Store {
     this.#worker = null;
   }
 
-  #ask<Result>(method: StoreMethod | "close", args: readonly unknown[]): Promise<Result> {
+  #ask<Result>(method: StoreRequest["method"], args: readonly unknown[]): Promise<Result> {
     if (this.#closed) return Promise.reject(new Error("the store is closed"));
     return new Promise<Result>((resolve, reject) => {
       const id = ++this.#lastId;
@@ -132,6 +139,7 @@ export class WorkerStore implements Store {
 
 function errorOf(name: string, message: string): Error {
   if (name === "StoreConflict") return new StoreConflict(message);
+  if (name === "OperatorError") return new OperatorError(message);
   const error = new Error(message);
   error.name = name;
   return error;
