@@ -107,7 +107,7 @@ export class ReplicaBook {
   }
 
   claim(claimId: string, cost: ClaimCost, nowMs: number): void {
-    this.#claims.set(claimId, { ...cost, atMs: nowMs });
+    this.#claims.set(claimId, { tokens: cost.tokens, work: cost.work, atMs: nowMs });
     this.#ownWork += cost.work;
     this.#unreportedTokens += cost.tokens;
     this.#mostClaims = Math.max(this.#mostClaims, this.#claims.size);

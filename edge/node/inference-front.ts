@@ -94,13 +94,18 @@ async function take(deps: EdgeDeps, answers: NodeAnswers, { route, incoming, out
 function bodyOf(incoming: IncomingMessage): Promise<Uint8Array | null> {
   return new Promise((resolve) => {
     const parts: Buffer[] = [];
+    let isWhole = false;
     incoming.on("data", (part: Buffer) => parts.push(part));
     incoming.on("end", () => {
       const [first] = parts;
+      isWhole = true;
       resolve(first !== undefined && parts.length === 1 ? first : Buffer.concat(parts));
     });
     incoming.on("error", () => resolve(null));
-    incoming.on("close", () => resolve(null));
+    // Node is told of every promise that is resolved twice.
+    incoming.on("close", () => {
+      if (!isWhole) resolve(null);
+    });
     if (incoming.destroyed) resolve(null);
   });
 }

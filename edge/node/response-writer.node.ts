@@ -3,6 +3,7 @@ import type { ApiError } from "../../shared/errors/api-error.ts";
 import { sseData } from "../../shared/sse/writer.ts";
 import { errorHeaders } from "../http/render-error.ts";
 import type { ResponseWriter } from "../ports/response-writer.ts";
+import { flatHeaders } from "./flat-headers.ts";
 
 /** A writer whose answer can be ended from outside, by a server that goes away. */
 export interface CuttableWriter extends ResponseWriter {
@@ -157,7 +158,7 @@ class NodeResponseWriter implements CuttableWriter {
     const [first = ""] = this.#held;
     const body = this.#held.length < 2 ? first : Buffer.concat(this.#held.map((chunk) => Buffer.from(chunk)));
     const length = headers["content-length"] ?? String(this.#heldBytes);
-    this.#outgoing.writeHead(status, { ...headers, "content-length": length }).end(body);
+    this.#outgoing.writeHead(status, flatHeaders(headers, "content-length", length)).end(body);
   }
 
   /** False: the client takes it more slowly than it comes. */

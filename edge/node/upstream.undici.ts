@@ -7,6 +7,7 @@ import type {
   UpstreamHandler,
   UpstreamRequest,
 } from "../ports/upstream.ts";
+import { flatHeaders } from "./flat-headers.ts";
 
 interface Address {
   readonly origin: string;
@@ -34,7 +35,7 @@ export class UndiciUpstream implements Upstream {
         origin,
         path,
         method: request.method,
-        headers: { ...request.headers, "accept-encoding": "identity" },
+        headers: flatHeaders(request.headers, "accept-encoding", "identity"),
         body: request.body,
       },
       exchange,
