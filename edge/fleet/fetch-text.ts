@@ -9,8 +9,9 @@ const MAX_BYTES = 4 * 2 ** 20;
 const UTF8 = new TextDecoder();
 
 /**
- * Pages over the connections that requests take. No credentials are sent, and no redirect is followed. Not the
- * runtime's own `fetch`, which on Node is a second undici in memory.
+ * Pages by the adapter that requests take, over connections of their own where their time limit is another than that of
+ * requests to connect. No credentials are sent, and no redirect is followed. Not the runtime's own `fetch`, which on
+ * Node is a second undici in memory.
  */
 export function fetchTextOver(upstream: Upstream, clock: Clock): FetchText {
   return (url, timeoutMs) =>

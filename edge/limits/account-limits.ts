@@ -208,6 +208,7 @@ export class AccountLimits {
 
   /** Reservations are in order of their expiry. One is kept for a second term, for a settlement that comes late. */
   #expire(nowMs: number): void {
+    // As nearly always, twice a request: nothing has run out, and there is nothing to go through.
     if (nowMs < (this.#reservations.first()?.expiresAtMs ?? Infinity)) return;
     for (const [id, reservation] of this.#reservations) {
       if (nowMs < reservation.expiresAtMs) return;

@@ -22,7 +22,7 @@ const MOST_ADDRESSES = 1_024;
  * stream object in between, and a pause reaches the socket. Bodies arrive as they were sent.
  */
 export class UndiciUpstream implements Upstream {
-  /** One agent for each dial limit, of which there is usually one. */
+  /** One agent for each dial limit: that of requests, and that of metrics pages. */
   readonly #agents = new Map<number, Agent>();
 
   readonly #addresses = new Map<string, Address>();

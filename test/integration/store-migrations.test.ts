@@ -17,6 +17,8 @@ const step = (position: number, ...statements: string[]): Migration => ({
   statements,
 });
 
+const isCopy = (name: string): boolean => name.includes("backup");
+
 describe("migrations", () => {
   let folder: string;
   let remove: () => void;
@@ -71,11 +73,28 @@ describe("migrations", () => {
   it("leave a copy beside the file with everything that was in it", async () => {
     await migrateDatabase(options(), [FIRST]);
     await migrateDatabase(options(), [FIRST, step(1, "delete from children")]);
-    const copies = readdirSync(folder).filter((name) => name.includes("backup"));
+    const copies = readdirSync(folder).filter(isCopy);
     expect(copies).toEqual([expect.stringMatching(/^steerage\.db\.backup-\d{8}T\d{6}Z$/)]);
     const copy = createClient({ url: `file:${path.join(folder, copies[0] ?? "")}` });
     expect((await copy.execute("select count(*) as n from children")).rows[0]?.["n"]).toBe(1);
     copy.close();
+  });
+
+  it("happen where the database is worked on, and the log of who opened it tells of them", async () => {
+    const all = await readMigrations();
+    await migrateDatabase(options(), all.slice(0, -1));
+    const { logger: told, lines } = keptLogger();
+    const store = await openStore({ ...options(), logger: told });
+    await store.close();
+    const last = all.at(-1)?.tag;
+    expect(lines.map((line): unknown => JSON.parse(line))).toMatchObject([
+      {
+        level: "info",
+        message: "the database was copied before its migration",
+        copy: readdirSync(folder).find(isCopy),
+      },
+      { level: "info", message: "the database was migrated", to: last },
+    ]);
   });
 
   it("refuse a database of a newer program, with a message that says what to do", async () => {

@@ -39,7 +39,7 @@ describe("the house", () => {
     // V8 makes such a function in the old generation (it may be a method): dead, it keeps the request until a full
     // collection. A constant first, and the property from that.
     const written = /^\s*[\w.#?]+\.#?\w+ (?:\?\?)?= (?:async )?(?:\([^)]*\)(?:: [^=]+)? =>|\w+ =>|function\b)/m;
-    const onTheWay = filesBelow("edge", [".ts"]).filter((file) => !/^edge\/(node\/commands|workers)\//.test(file));
+    const onTheWay = sources.filter((file) => /^(shared|edge)\/(?!node\/commands\/).*\.ts$/.test(file));
     expect(onTheWay.filter((file) => written.test(textOf(file)))).toEqual([]);
   });
 });

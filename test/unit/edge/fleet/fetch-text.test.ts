@@ -28,7 +28,7 @@ function asked(): { readonly clock: ManualClock; readonly upstream: Scripted; re
 
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 
-describe("a page over the connections of requests", () => {
+describe("a page by the adapter of requests", () => {
   it("is asked for without credentials and comes whole, a letter cut in two included", async () => {
     const { clock, upstream, page } = asked();
     expect(upstream.request).toMatchObject({ url: "http://m/metrics", method: "GET", headers: {}, body: null });
